@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
-from rankfold.config import declarations, describe_values
+from rankfold.config import describe_values, list_settings
 from rankfold.methods import METHODS
 
 
@@ -27,10 +26,9 @@ def settings_page() -> str:
 def _section(name: str) -> str:
     method = METHODS[name]
     lines = [f"## {name}", "", f"{method.summary[0].upper()}{method.summary[1:]}.", ""]
-    defaults = {one.name: one.default for one in fields(method.config)}
     rows = [
-        f"| `{key}` | {defaults[key]} | {describe_values(method.config, key)} | {declared.help} |"
-        for key, declared in declarations(method.config).items()
+        f"| `{key}` | {default} | {describe_values(method.config, key)} | {declared.help} |"
+        for key, default, declared in list_settings(method.config)
     ]
     if rows:
         lines += ["| setting | default | values | meaning |", "|---|---|---|---|", *rows, ""]

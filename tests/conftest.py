@@ -147,11 +147,11 @@ def encode_words(model: Model, texts: Texts, _side: Side) -> Tensor:
 def fit_overlap(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     """A candidate is the words of its text."""
     assert data.candidate_texts is not None
-    model = Model("overlap", {}, {"held": held(data.candidate_texts, data.n_tokens)})
+    model = Model("overlap", {}, {"words": mark_tokens(data.candidate_texts, data.n_tokens)})
     yield Step(1, 0.0, 0.0, model, dict, final=True)
 
 
-def held(texts: Texts, n_tokens: int) -> Tensor:
+def mark_tokens(texts: Texts, n_tokens: int) -> Tensor:
     """Which tokens each text has; [n, n_tokens]."""
     matrix = torch.zeros(len(texts), n_tokens)
     matrix[torch.repeat_interleave(texts.counts()), texts.tokens.long()] = 1.0
@@ -163,8 +163,8 @@ def open_overlap(model: Model) -> Opened:
 
 
 def search_overlap(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> TopK:
-    words = model.tensors["held"]
-    scores = held(texts, words.shape[1]) @ words.T
+    words = model.tensors["words"]
+    scores = mark_tokens(texts, words.shape[1]) @ words.T
     if exclude is not None:
         scores[dense(exclude) > 0] = -torch.inf
     scores, ids = torch.sort(scores, dim=1, descending=True, stable=True)

@@ -34,7 +34,9 @@ def squares(x: Tensor) -> Tensor:
     return (x**2).sum(dim=1)
 
 
-def dense_rg2(exponent: float, beta: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def dense_rg2(
+    exponent: float, beta: float, reg: float = REG
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     def total(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
         n, sizes = r.shape[1], r.sum(dim=1)
         b = r.sum(dim=0).clamp(min=1) ** (-2 * beta)
@@ -42,28 +44,30 @@ def dense_rg2(exponent: float, beta: float) -> Callable[[Tensor, Tensor, Tensor]
         power = sizes[known, None] ** (exponent - 0.5)
         targets = power * (n * r[known] - sizes[known, None])
         fit = (sizes[known, None] * b * ((p @ q.T)[known] - targets) ** 2).sum()
-        return fit + REG * (b.sum() * sizes @ squares(p) + sizes.sum() * b @ squares(q))
+        return fit + reg * (b.sum() * sizes @ squares(p) + sizes.sum() * b @ squares(q))
 
     return total
 
 
-def dense_weighted(kind: str, *, centred: bool = False) -> Callable[..., Tensor]:
+def dense_weighted(
+    kind: str, *, centred: bool = False, reg: float = REG, alpha: float = ALPHA, nu: float = 1.0
+) -> Callable[..., Tensor]:
     def total(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
         (m, n), sizes, o = r.shape, r.sum(dim=1), p @ q.T
         a = sizes / (2 * n)
         s = n * r / sizes.clamp(min=1)[:, None] - 1
-        fit = (a[:, None] * (o - s) ** 2).sum() + ALPHA * (r * (o - 1) ** 2).sum()
+        fit = (a[:, None] * (o - s) ** 2).sum() + alpha * (r * (o - 1) ** 2).sum()
         if centred:
             fit = fit - (a / n) @ o.sum(dim=1) ** 2
         half = sizes.sum() / (2 * n)
         if kind == "matrix":
-            return fit + REG * (o**2).sum()
+            return fit + reg * (o**2).sum()
         of_queries, of_candidates = {
-            "weighted": (sizes / 2 + ALPHA * n * (sizes > 0), (half + ALPHA * m).expand(n)),
-            "frequency": (sizes * (0.5 + ALPHA), half + ALPHA * r.sum(dim=0)),
+            "weighted": (sizes / 2 + alpha * n * (sizes > 0), (half + alpha * m).expand(n)),
+            "frequency": ((sizes * (0.5 + alpha)) ** nu, (half + alpha * r.sum(dim=0)) ** nu),
             "plain": (torch.ones(m).double(), torch.ones(n).double()),
         }[kind]
-        return fit + REG * (of_queries @ squares(p) + of_candidates @ squares(q))
+        return fit + reg * (of_queries @ squares(p) + of_candidates @ squares(q))
 
     return total
 
@@ -86,9 +90,9 @@ def dense_sampled_rgx(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
     return dense_sampled(r, p, q) - pool.sum() / (k + 1) ** 2
 
 
-def dense_wrmf(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
+def dense_wrmf(r: Tensor, p: Tensor, q: Tensor, reg: float = REG) -> Tensor:
     fit = ((1 + ALPHA * r) * (p @ q.T - (r > 0).double()) ** 2).sum()
-    return fit + REG * (squares(p).sum() + squares(q).sum())
+    return fit + reg * (squares(p).sum() + squares(q).sum())
 
 
 def dense_ials(r: Tensor, p: Tensor, q: Tensor) -> Tensor:
@@ -113,6 +117,10 @@ def _weighted(kind: str) -> Callable[[Interactions], Objective]:
     return lambda rows: rg2_weighted(rows, REG, ALPHA, regulariser=kind)
 
 
+def _rgx(kind: str) -> Callable[[Interactions], Objective]:
+    return lambda rows: rgx(rg2_weighted(rows, REG, ALPHA, regulariser=kind))
+
+
 SEPARABLE = [
     Case("rg2", lambda rows: rg2(rows, REG), dense_rg2(-0.5, 0.0)),
     Case(
@@ -129,10 +137,9 @@ OBJECTIVES = [
         for kind in ("weighted", "frequency", "plain", "matrix")
     ),
     Case("weighted-graded", _weighted("frequency"), dense_weighted("frequency"), graded=True),
-    Case(
-        "rgx",
-        lambda rows: rgx(rg2_weighted(rows, REG, ALPHA)),
-        dense_weighted("weighted", centred=True),
+    *(
+        Case(f"rgx-{kind}", _rgx(kind), dense_weighted(kind, centred=True))
+        for kind in ("weighted", "frequency", "plain", "matrix")
     ),
     Case("sampled", lambda rows: rg2_sampled(rows, REG, NEGATIVES), dense_sampled),
     Case("sampled-rgx", lambda rows: rgx_sampled(rows, REG, NEGATIVES), dense_sampled_rgx),

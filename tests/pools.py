@@ -37,3 +37,33 @@ def assert_by_hand(loss: Loss, by_hand: ByHand, seed: int) -> None:
             negatives = [scores[b, c].item() for c in places if grades[b, c] <= 0]
             expected.append(by_hand(positives, negatives))
         assert loss(scores, grades, valid, w).tolist() == pytest.approx(expected)
+
+
+def assert_zero_without_a_pair(loss: Loss) -> None:
+    """Assert that queries with positives only, or without any, have no loss and no gradient."""
+    for grade in (0, 1):
+        scores = torch.randn(2, 4, requires_grad=True)
+        values = loss(scores, torch.full((2, 4), grade), torch.ones(2, 4, dtype=torch.bool))
+        values.sum().backward()
+        assert values.tolist() == [0, 0]
+        assert scores.grad is not None
+        assert not scores.grad.any()
+
+
+def loss_of_one_positive(loss: Loss, n: int) -> float:
+    """The loss of one positive among ``n`` equal scores."""
+    grades = torch.zeros(1, n)
+    grades[0, 5] = 1
+    return loss(torch.zeros(1, n), grades, torch.ones(1, n, dtype=torch.bool)).item()
+
+
+def sparsemax_threshold(scores: list[float]) -> float:
+    """The number tau with sum_j [s_j - tau]_+ = 1, by halving."""
+    low, high = max(scores) - 1, max(scores)
+    for _ in range(200):
+        tau = (low + high) / 2
+        if sum(max(0, s - tau) for s in scores) > 1:
+            low = tau
+        else:
+            high = tau
+    return low

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankfold.models.search import Ranking
+from rankfold.models.ranking import Ranking
 from rankfold.types import TopK
 
 ROUNDING = {torch.float16: 1e-2, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 def assert_same_ranking(actual: TopK, expected: TopK, rtol: float = 1e-5) -> None:
-    """Scores agree at every place, and ids wherever the expected scores are apart.
+    """Scores agree at every place, and ids wherever the expected scores differ by more than that.
 
     The tolerance of a row is ``rtol`` times its largest expected score, in absolute value. Places
     whose expected scores differ by no more than that are tied: they hold the same ids in any order.

@@ -2,19 +2,22 @@
 
 import io
 import os
+import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import pytest
 import torch
 
 from rankfold.distributed import connection
 from rankfold.types import Comm
 
+Ranks = dict[int, list[dict[str, Any]]]  # results of each rank, by the number of ranks
 TIMEOUT = 180.0  # seconds, for all ranks
 PRELOADED = ["torch", "torch._dynamo", "pytest", "rankfold.methods", "rankfold.tasks.fit"]
 """Imported once for all ranks (optimisers import torch._dynamo); nothing runs before the fork."""
@@ -30,6 +33,45 @@ def cases(fits: Iterable[str], among: Collection[str] = ()) -> list[tuple[str, i
     """The fits of two and of three ranks; only those in ``among`` if it is given."""
     every = [(name, size) for size in (2, 3) for name in fits_of(fits, size)]
     return [(name, size) for name, size in every if not among or name in among]
+
+
+def check_equals_one_process(ranks: Ranks, size: int, name: str) -> None:
+    """Every rank has the loss and the state of one process, and exactly the state of rank 0."""
+    expected = ranks[1][0][name]
+    for rank in ranks[size]:
+        result = rank[name]
+        assert result["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+        assert result["state"].keys() == expected["state"].keys()
+        for key, value in expected["state"].items():
+            assert torch.equal(result["state"][key], ranks[size][0][name]["state"][key]), key
+            torch.testing.assert_close(result["state"][key], value, rtol=1e-5, atol=1e-5)
+
+
+def send_interrupt() -> None:
+    """Ctrl-C to this process."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupted(names: Iterable[str], fit: Callable[[str], object]) -> list[str]:
+    """Call ``fit`` with each name; returns those whose fit ended by Ctrl-C."""
+    ended = []
+    for name in names:
+        try:
+            fit(name)
+        except KeyboardInterrupt:
+            ended.append(name)
+    return ended
+
+
+def numbers(document: Any) -> Iterator[float]:
+    """All numbers in a JSON document, in order."""
+    if isinstance(document, dict):
+        document = list(document.values())
+    if isinstance(document, list):
+        for one in document:
+            yield from numbers(one)
+    elif isinstance(document, int | float):
+        yield document
 
 
 class Failed:

@@ -13,7 +13,7 @@ from planted import groups
 from rankings import ranking_of
 
 import rankfold as rf
-from rankfold.models.search import Ranking
+from rankfold.models.ranking import Ranking
 from rankfold.serve.middleware import Middleware
 from rankfold.serve.models import Models
 

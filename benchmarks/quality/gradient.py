@@ -33,7 +33,7 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.models.searcher import Searcher
+from rankfold.models.search import Filter, Searcher
 from rankfold.training.history import History
 from rankfold.types import Dataset, Model, Run
 
@@ -220,7 +220,7 @@ def means(data: Dataset, model: Model | None, split: str = "test") -> dict[str, 
     queries = judged.queries
     searcher = Searcher(model, data.split("train"), 2**33 if DEVICE.type == "cuda" else 2**30)
     hidden = judged.hidden(queries).to(DEVICE)
-    ids = searcher.of_queries(queries.to(DEVICE), 20, hidden).ids
+    ids = searcher.of_queries(queries.to(DEVICE), 20, Filter(hidden)).ids
     return {m: float(judged.values(queries, ids, m).double().mean()) for m in SHOWN}
 
 

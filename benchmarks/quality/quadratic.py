@@ -32,7 +32,7 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, judge, parse
-from rankfold.models.searcher import Searcher
+from rankfold.models.search import Filter, Searcher
 from rankfold.training.history import History
 from rankfold.types import Dataset, Interactions, Model, Run, Vocabulary
 
@@ -141,7 +141,7 @@ class Judged:
         queries = self.queries
         searcher = Searcher(model, self.data.split("train"), 2**33)
         hidden = self.hidden(queries).to(DEVICE)
-        ids = searcher.of_queries(queries.to(DEVICE), self.depth, hidden).ids
+        ids = searcher.of_queries(queries.to(DEVICE), self.depth, Filter(hidden)).ids
         return {m: float(self.values(queries, ids, m).double().mean()) for m in SHOWN}
 
 

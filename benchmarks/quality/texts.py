@@ -32,6 +32,7 @@ import rankfold as rf
 from benchmarks.paths import RESULTS, SCRATCH, SHARED
 from benchmarks.quality import text_data
 from benchmarks.quality.text_scores import METRICS, Counts, Truth, scores
+from rankfold.models.search import Filter
 from rankfold.training.history import History
 from rankfold.types import Dataset, Interactions, Step, from_pairs
 
@@ -148,7 +149,7 @@ def one(name: str, recipe: str, seed: int) -> dict[str, Any]:
     rows = torch.nonzero(data.split("test").counts() > 0).flatten()
     hidden = data.seen("test").select(rows)
     began, wall = time.process_time(), time.perf_counter()
-    ids = ranker.searcher.of_queries(rows, 10, hidden).ids
+    ids = ranker.searcher.of_queries(rows, 10, Filter(hidden)).ids
     spent_searching = time.process_time() - began, time.perf_counter() - wall
     known = data.split("train").union(data.split("validation"))
     return {

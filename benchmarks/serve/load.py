@@ -42,7 +42,8 @@ from benchmarks.serve.soak import serving
 from rankfold.index.exact import Exact
 from rankfold.models.load import load_ranker
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import hidden
+from rankfold.models.ranking import hidden
+from rankfold.models.search import Filter
 from rankfold.types import Model, Vocabulary, from_pairs
 
 RESULT = RESULTS / "serve" / "load.json"
@@ -195,7 +196,7 @@ def in_process(ranker: Ranker, rows: Tensor, truth: Tensor) -> dict[str, float]:
 
     def ask(row: Tensor) -> None:
         unwanted = hidden(ranker, row)
-        lists.append(ranker.searcher.of_queries(row, K, unwanted).ids)
+        lists.append(ranker.searcher.of_queries(row, K, Filter(unwanted)).ids)
 
     ask(rows[:1])
     lists.clear()

@@ -15,55 +15,42 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rankfold.data.folder import load as load_data
-    from rankfold.data.prepare import prepare
-    from rankfold.errors import UserError
-    from rankfold.methods import METHODS
-    from rankfold.models.grader import Grader
-    from rankfold.models.load import load
-    from rankfold.models.ranker import Ranker
-    from rankfold.tasks.compare import compare
-    from rankfold.tasks.evaluate import evaluate
-    from rankfold.tasks.export import export
-    from rankfold.tasks.fit import fit
-    from rankfold.tasks.tune import tune
+    from rankfold.data import folder as _folder
+    from rankfold.data.prepare import prepare as prepare
+    from rankfold.errors import UserError as UserError
+    from rankfold.methods import METHODS as METHODS
+    from rankfold.models.grader import Grader as Grader
+    from rankfold.models.load import load as load
+    from rankfold.models.ranker import Ranker as Ranker
+    from rankfold.tasks.compare import compare as compare
+    from rankfold.tasks.evaluate import evaluate as evaluate
+    from rankfold.tasks.export import export as export
+    from rankfold.tasks.fit import fit as fit
+    from rankfold.tasks.tune import tune as tune
 
-_HOMES = {
-    "Grader": ("rankfold.models.grader", "Grader"),
-    "METHODS": ("rankfold.methods", "METHODS"),
-    "Ranker": ("rankfold.models.ranker", "Ranker"),
-    "UserError": ("rankfold.errors", "UserError"),
-    "compare": ("rankfold.tasks.compare", "compare"),
-    "evaluate": ("rankfold.tasks.evaluate", "evaluate"),
-    "export": ("rankfold.tasks.export", "export"),
-    "fit": ("rankfold.tasks.fit", "fit"),
-    "load": ("rankfold.models.load", "load"),
-    "load_data": ("rankfold.data.folder", "load"),
-    "prepare": ("rankfold.data.prepare", "prepare"),
-    "tune": ("rankfold.tasks.tune", "tune"),
+    load_data = _folder.load
+
+_HOMES = {  # of the names above, which only type checkers import
+    **{name: f"rankfold.tasks.{name}" for name in ("compare", "evaluate", "export", "fit", "tune")},
+    "Grader": "rankfold.models.grader",
+    "METHODS": "rankfold.methods",
+    "Ranker": "rankfold.models.ranker",
+    "UserError": "rankfold.errors",
+    "load": "rankfold.models.load",
+    "load_data": "rankfold.data.folder",
+    "prepare": "rankfold.data.prepare",
 }
 
-__all__ = [
-    "METHODS",
-    "Grader",
-    "Ranker",
-    "UserError",
-    "__version__",
-    "compare",
-    "evaluate",
-    "export",
-    "fit",
-    "load",
-    "load_data",
-    "prepare",
-    "tune",
-]
+
+def __dir__() -> list[str]:
+    return sorted(["__version__", *_HOMES])
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return __dir__()
     if name not in _HOMES:
         raise AttributeError(f"module 'rankfold' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value = getattr(import_module(module), attribute)
+    value = getattr(import_module(_HOMES[name]), "load" if name == "load_data" else name)
     globals()[name] = value
     return value

@@ -15,12 +15,13 @@ Settings are filled from TOML and ``key=value``. Unknown names and values out of
 import math
 import operator
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from rankfold.errors import UserError
 
@@ -41,16 +42,8 @@ class Declared:
     """The help, bounds and choices of one setting."""
 
     help: str
-    at_least: float | None = None
-    above: float | None = None
-    at_most: float | None = None
-    below: float | None = None
     choices: Collection[str] | None = None  # a registry stays live: later entries count
-
-    @property
-    def bounds(self) -> dict[str, float]:
-        """The bounds that are set: ``{"at_least": 1}``."""
-        return {name: getattr(self, name) for name in _BOUNDS if getattr(self, name) is not None}
+    bounds: Mapping[str, float] = field(default_factory=dict)  # ``{"at_least": 1}``
 
     def accepts(self, value: Any) -> bool:
         """Whether a value is within the bounds and among the choices. None always is."""
@@ -71,30 +64,30 @@ class Declared:
 
 
 def setting(
-    default: Any,
-    *,
-    help: str,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    choices: Collection[str] | None = None,
+    default: Any, *, help: str, choices: Collection[str] | None = None, **bounds: float
 ) -> Any:
-    """A field of ``Settings``. Bounds apply to numbers. None is always accepted."""
-    declared = Declared(help, at_least, above, at_most, below, choices)
-    return field(default=default, metadata={_DECLARED: declared})
+    """A field of ``Settings``. Bounds, named as in ``_BOUNDS``, apply to numbers, not to None."""
+    assert bounds.keys() <= _BOUNDS.keys(), bounds
+    return field(default=default, metadata={_DECLARED: Declared(help, choices, bounds)})
 
 
 class Settings:
     """Base class of every config: checks the declarations of its fields.
 
-    A config with a rule across fields overrides ``__post_init__``, which then calls ``check``.
+    A config with a rule across fields overrides ``__post_init__``, which then calls ``check``. A
+    setting that is used only with one value of another is declared in ``used_with``, to which
+    subclasses add: ``{"nu": ("regulariser", "frequency")}``. None: never used.
     """
 
     __slots__ = ()
+    used_with: ClassVar[Mapping[str, tuple[str, str] | None]] = {}
 
     def __post_init__(self) -> None:
         check(self)
+
+    def for_data(self, _rows: Any, _comm: Any) -> Self:
+        """The settings for these training pairs: those left open follow from the data."""
+        return self
 
 
 def check(settings: object) -> None:
@@ -113,31 +106,35 @@ def declarations(config: type[Any]) -> dict[str, Declared]:
     """
     if config not in _declarations:  # types are read once per class: configs are built per request
         kinds = get_type_hints(config)
-        every = {one.name: _declared(config, one.name, kinds[one.name]) for one in fields(config)}
-        _declarations[config] = {name: one for name, one in every.items() if one is not None}
+        _declarations[config] = {
+            name: replace(one, choices=get_args(kinds[name])) if _is_literal(kinds[name]) else one
+            for name, _, one in list_settings(config)
+        }
     return _declarations[config]
-
-
-def _declared(config: type[Any], name: str, kind: Any) -> Declared | None:
-    """The declaration of one field: its own, or that of the nearest class above."""
-    for owner in config.__mro__:
-        one = getattr(owner, "__dataclass_fields__", {}).get(name)
-        if one is not None and _DECLARED in one.metadata:
-            declared: Declared = one.metadata[_DECLARED]
-            is_literal = get_origin(kind) is Literal
-            return replace(declared, choices=get_args(kind)) if is_literal else declared
-    return None
 
 
 _declarations: dict[type[Any], dict[str, Declared]] = {}
 
 
+def _is_literal(kind: Any) -> bool:
+    return get_origin(kind) is Literal
+
+
+def list_settings(config: type[Any]) -> Iterator[tuple[str, Any, Declared]]:
+    """Name, default and own or inherited declaration of each setting; reads no types, so cheap."""
+    for one in fields(config):
+        above = (getattr(kind, "__dataclass_fields__", {}).get(one.name) for kind in config.__mro__)
+        every = (each.metadata[_DECLARED] for each in above if each and _DECLARED in each.metadata)
+        if (declared := next(every, None)) is not None:
+            yield one.name, one.default, declared
+
+
 def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:
     """The settings of a config as plain data: default, type, values or bounds, help."""
     result: dict[str, dict[str, Any]] = {}
-    defaults = {one.name: one.default for one in fields(config)}
-    for name, declared in declarations(config).items():
-        entry = {"default": defaults[name], "type": describe_type(config, name)}
+    for name, default, _ in list_settings(config):
+        declared = declarations(config)[name]
+        entry = {"default": default, "type": describe_type(config, name)}
         if declared.choices is not None:
             entry["values"] = list(declared.choices)
         elif declared.bounds:
@@ -159,7 +156,7 @@ def describe_values(config: type[Any], name: str) -> str:
 def describe_type(config: type[Any], name: str) -> str:
     """The type of a setting in words: ``a whole number or none``."""
     kind = get_type_hints(config)[name]
-    kinds = get_args(kind) if get_origin(kind) is not Literal else ()
+    kinds = () if _is_literal(kind) else get_args(kind)
     return " or ".join(_NAMES.get(one, "text") for one in kinds or (kind,))
 
 
@@ -167,7 +164,27 @@ def build(config: type[T], values: Mapping[str, Any]) -> T:
     """Fill ``config`` from ``values``. Unknown names and values of another type are refused."""
     check_names(config, values)
     kinds = get_type_hints(config)
-    return config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
+    built = config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
+    check_use(built, values)
+    return built
+
+
+def check_use(settings: Any, given: Iterable[str]) -> None:
+    """Raise a UserError for the first given setting that has no effect, unless it is a default."""
+    config = type(settings)
+    defaults = {one.name: one.default for one in fields(config)}
+    needs = ChainMap(*(dict(vars(one).get("used_with", {})) for one in config.__mro__))
+    for name in given:
+        if name not in needs or getattr(settings, name) == defaults[name]:
+            continue
+        need = needs[name]
+        if need is None:
+            raise UserError(f"`{name}` has no effect in this method", hint=f"leave out {name}")
+        other, value = need
+        actual = getattr(settings, other)
+        if actual != value:
+            hint = f"leave out {name}, or set {other}={value}"
+            raise UserError(f"`{name}` has no effect with {other}={actual}", hint=hint)
 
 
 def check_names(config: type[Any], names: Iterable[str]) -> None:

@@ -1,9 +1,13 @@
 """The one exception that users see, and how its text reaches a terminal."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
 
@@ -18,6 +22,26 @@ class UserError(ValueError):
 def format_error(message: str, hint: str | None) -> str:
     """An error as the command line prints it."""
     return printable(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+
+
+def find(registry: Mapping[str, T], name: str, what: str) -> T:
+    """The entry of that name; a UserError with similar names if there is none."""
+    if name not in registry:
+        near = get_close_matches(name, registry, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(registry)}"
+        raise UserError(f"there is no {what} {name!r}", hint=hint)
+    return registry[name]
+
+
+def require(module: str, what: str, extra: str, package: str | None = None) -> Any:
+    """An optional module, or a UserError: ``what`` needs its package, ``extra`` installs it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise UserError(
+            f"{what} needs {package or module}, which is not installed",
+            hint=f"pip install 'rankfold[{extra}]'",
+        ) from None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -260,8 +261,7 @@ def test_invalid_input_gets_one_error_with_a_hint(
 def test_demo_shows_lists_compares_and_reports(
     rankfold: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = {"popularity": {}, "ials": {"width": 4, "sweeps": 1}}
-    monkeypatch.setattr("rankfold.cli.demo.COMPARED", quick)
+    monkeypatch.setattr("rankfold.cli.demo.COMPARED", ("popularity", "puresvd"))
     fit, prepare = fitting.fit, preparing.prepare
 
     def small(**options: Any) -> Any:
@@ -270,6 +270,7 @@ def test_demo_shows_lists_compares_and_reports(
     def narrow(method: str, *given: Any, **options: Any) -> Any:
         return fit(method, *given, **({"width": 16} if method == "rg2" else {}), **options)
 
+    import_module("rankfold.tasks.compare")  # before the patch: it keeps the `fit` that it imports
     monkeypatch.setattr("rankfold.data.prepare.prepare", small)
     monkeypatch.setattr("rankfold.tasks.fit.fit", narrow)
     done = rankfold("demo", "--out", tmp_path / "demo")
@@ -279,7 +280,7 @@ def test_demo_shows_lists_compares_and_reports(
     assert (tmp_path / "demo" / "rg2" / "manifest.json").exists()
     page = tmp_path / "demo" / "comparison" / "report.html"
     assert str(page) in done.err
-    assert "is best: ndcg@10" in page.read_text(encoding="utf-8")
+    assert "is best, all with width 64: ndcg@10" in page.read_text(encoding="utf-8")
 
 
 def test_help_names_every_command_and_version_works() -> None:

@@ -6,11 +6,9 @@ from inspect import signature
 from rankfold.cli import evaluate, fit, predict, prepare
 from rankfold.data.options import Preparation
 from rankfold.metrics import Propensity, parse_propensity
+from rankfold.models import grader
 from rankfold.tasks.evaluate import evaluate as evaluation
-from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS, Certainty
-from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS
-from rankfold.tasks.options import FitOptions
-from rankfold.tasks.predict import GradeOptions, RankOptions
+from rankfold.tasks.options import FitOptions, GradeOptions, RankOptions
 
 
 def shown(command: object) -> dict[str, object]:
@@ -36,16 +34,15 @@ def test_predict() -> None:
     kinds = (RankOptions, GradeOptions)
     own = {field.name: field.default for kind in kinds for field in fields(kind)}
     options = shown(predict.command)
-    assert (own.pop("k"), own.pop("fpr")) == (predict.DEFAULT_K, predict.DEFAULT_FPR)
-    assert options["k"] is options["fpr"] is None  # None: not given
-    assert {name: options[name] for name in own} == own
+    assert own.pop("fpr") == grader.DEFAULT_FPR
+    assert own.pop("k") == 10
+    assert {options[name] for name in (*own, "k", "fpr")} == {None}  # None: not given
 
 
 def test_evaluate() -> None:
     assert shown(evaluate.command)["index"] == signature(evaluation).parameters["index"].default
     assert shown(evaluate.command)["metrics"] is signature(evaluation).parameters["metrics"].default
-    assert tuple(evaluate.RANKING_METRICS.split(",")) == DEFAULT_METRICS
-    assert tuple(evaluate.GRADED_METRICS.split(",")) == GRADED_DEFAULTS
-    assert Certainty().bootstrap == evaluate.DEFAULT_SAMPLES
+    asked = {name: shown(evaluate.command)[name] for name in ("bootstrap", "calibration", "seed")}
+    assert set(asked.values()) == {None}
     assert parse_propensity(evaluate.DEFAULT_PROPENSITY) == Propensity()
     assert shown(evaluate.command)["propensity"] is None  # None: not given

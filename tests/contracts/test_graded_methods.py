@@ -127,7 +127,7 @@ class TestGradedMethod:
             rf.fit(
                 name,
                 replace(data(), validation=alone),
-                report=lambda _course, step: steps.append(step),
+                report=lambda _history, step: steps.append(step),
                 **FEW,
             )
         assert "--split" in str(caught.value.hint)

@@ -15,7 +15,7 @@ import rankfold as rf
 from rankfold.config import Settings, declarations, describe_type
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import Ranking
+from rankfold.models.ranking import Ranking
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
 INTERACTIONS = [name for name, method in METHODS.items() if method.data_kind == "interactions"]

@@ -11,6 +11,7 @@ from rankfold.metrics import parse
 from rankfold.tasks.compare.protocols import PROTOCOLS, Protocol
 from rankfold.tasks.compare.published import PUBLISHED, Table
 from rankfold.tasks.fit.plan import find_method
+from rankfold.tasks.options import CompareOptions
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/protocols.md").read_text()
 TABLES = [(name, source, table) for name, of in PUBLISHED.items() for source, table in of.items()]
@@ -21,14 +22,16 @@ def test_methods_metrics_and_settings_exist(protocol: Protocol) -> None:
     methods = protocol.methods.split(",")
     assert len(set(methods)) == len(methods)
     assert all(find_method(name).data_kind == "interactions" for name in methods)
-    assert protocol.metric in protocol.metrics.split(",")
-    assert all(str(parse(name)) == name for name in protocol.metrics.split(","))
-    for settings in (protocol.settings, *protocol.settings_of.values()):
+    options = config.build(CompareOptions, {**protocol.options, "out": "x"})
+    metrics = str(options.metrics).split(",")
+    assert options.metric in metrics
+    assert all(str(parse(name)) == name for name in metrics)
+    for settings in protocol.settings.values():
         assert set(settings) <= set(methods)
         for name, own in settings.items():
             built = config.build(find_method(name).config, own)
             assert {key: getattr(built, key) for key in own} == own
-    assert set(protocol.settings_of) <= set(SOURCES)
+    assert set(protocol.settings) <= {*SOURCES, ""}
 
 
 def test_held_out_queries_are_ranked_by_every_method_of_their_protocol() -> None:
@@ -43,7 +46,7 @@ def test_grids_of_the_rg2_paper() -> None:
         space = find_method(name).paper_space
         assert space is not None
         assert config_points(space) == size, name
-    assert PROTOCOLS["rg2"].trials == 64
+    assert PROTOCOLS["rg2"].options["trials"] == 64
 
 
 def config_points(space: object) -> int | None:
@@ -57,13 +60,12 @@ def test_published_figures_have_a_source_and_known_metrics(
     protocol: str, source: str, table: Table
 ) -> None:
     assert source in SOURCES
-    metrics = PROTOCOLS[protocol].metrics.split(",")
-    for rows in table.rows:
-        assert re.search(r"[A-Z].*\w", rows.origin)
-        assert set(rows.metrics) <= set(metrics)
-        for values in rows.values.values():
-            assert len(values) == len(rows.metrics)
-            assert all(value is None or 0 < value < 1 for value in values)
+    assert set(table.metrics) <= set(PROTOCOLS[protocol].options["metrics"].split(","))
+    for origin, rows in table.rows.items():
+        assert re.search(r"[A-Z].*\w", origin)
+        for values in rows.values():
+            assert len(values) == len(table.metrics)
+            assert all(0 < value < 1 for value in values)
 
 
 @pytest.mark.parametrize(("protocol", "source", "table"), TABLES)
@@ -73,9 +75,9 @@ def test_documentation_has_the_same_figures(protocol: str, source: str, table: T
     assert f"--protocol {protocol}" in PAGE
     cells = {cell.strip() for line in lines if line.startswith("|") for cell in line.split("|")}
     printed = {float(cell) for cell in cells if re.fullmatch(r"\.\d+", cell)}
-    for rows in table.rows:
-        for name, values in rows.values.items():
+    for rows in table.rows.values():
+        for name, values in rows.items():
             assert name in cells
-            assert {value for value in values if value is not None} <= printed, name
+            assert set(values) <= printed, name
     assert f"{table.queries:,}" in PAGE
     assert f"{table.candidates:,}" in PAGE

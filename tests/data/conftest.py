@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 import zstandard
 from graded_samples import GRADES
+from prepared_splits import table
 
 from rankfold.data.read.reading import Reading
 
@@ -79,3 +81,11 @@ def patients() -> pl.DataFrame:
             "severity": [GRADES[i % 3] for i in n],
         }
     )
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    """12 users with 2 to 13 ratings each."""
+    rows = [(f"u{u:02}", i, 1 + (u + i) % 5, 100 * i + u) for u in range(12) for i in range(u + 2)]
+    random.Random(0).shuffle(rows)
+    return table(tmp_path / "ratings.csv", rows)

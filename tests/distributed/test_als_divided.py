@@ -1,10 +1,6 @@
 """Alternating least squares and its initial vectors, with candidates divided by row."""
 
-import os
 import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 from planted import groups
-from ranks import cases, fits_of, run_ranks
+from ranks import Ranks, cases, fits_of, interrupted, run_ranks, send_interrupt
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -42,6 +38,7 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "grades": ("wrmf", {"sweeps": 2, "steps": 1, "alpha": 5.0, "weights": "grade"}),
     "weighted grades": ("rg2-weighted", {"sweeps": 2, "weights": "grade"}),
     "rgx": ("rgx", {"sweeps": 1}),
+    "rgx matrix": ("rgx", {"sweeps": 1, "regulariser": "matrix"}),
     "rg2-plain": ("rg2-plain", {"sweeps": 2, "solver": "als"}),
     "spectral": ("rg2-plain", {"tolerance": 1e-4}),
     "puresvd": ("puresvd", {"tolerance": 1e-4, "weights": "grade"}),
@@ -52,30 +49,30 @@ STOPPED: dict[str, dict[str, Any]] = {
     "rg2-weighted": {"sweeps": 3},
     "puresvd": {"tolerance": 1e-6},
 }
-WATCHED: dict[str, dict[str, Any]] = {
+MEASURED: dict[str, dict[str, Any]] = {
     "ials": {"start": "spectral"},
     "rgx": {"steps": 1, "start": "random"},
     "rgx-sampled": {},
 }
 
 
-def everything(comm: Comm, home: Path) -> dict[str, Any]:
-    """What the tests ask of each rank."""
+def run_all(comm: Comm, home: Path) -> dict[str, Any]:
+    """All that is compared, in one call, since processes start slowly."""
     shards.DRAW_BLOCK, shards.QUERY_BLOCK = 32, {"cpu": 60}  # several of each
     pairs.BLOCK_ENTRIES = {"cpu": 1}
-    stopped = begin if comm.size == 2 else resume_fits
+    resume_or_begin = begin if comm.size == 2 else resume_fits
     return {
         "fits": {n: fitted(comm, home / "data", *FITS[n]) for n in fits_of(FITS, comm.size)},
         "few candidates": fitted(
             comm, home / "few candidates", "ials", {**FEW, "candidate_memory": 15}
         ),
         "few queries": fitted(comm, home / "few queries", "wrmf", {**FEW, "candidate_memory": 400}),
-        "weights": by_weights(comm, home / "data"),
-        "error": refusal(comm, home / "data"),
-        "watched": {n: watched(comm, home / "data", n) for n in fits_of(WATCHED, comm.size)},
-        "undivided": watched(comm, home / "data", "ials", memory=2**34),
-        "kept": kept(comm, home / f"kept-{comm.size}"),
-        "stopped": stopped(comm, home),
+        "weights": weighted_sweep(comm, home / "data"),
+        "error": error_of_cholesky(comm, home / "data"),
+        "measured": {n: measure(comm, home / "data", n) for n in fits_of(MEASURED, comm.size)},
+        "undivided": measure(comm, home / "data", "ials", memory=2**34),
+        "saved": save_and_load(comm, home / f"saved-{comm.size}"),
+        "resumed": resume_or_begin(comm, home),
     }
 
 
@@ -103,20 +100,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(home: Path) -> dict[int, list[dict[str, Any]]]:
+def ranks(home: Path) -> Ranks:
     """Results of 2 ranks, then of 3, which resume where 2 stopped."""
-    return {size: run_ranks(size, everything, home) for size in (2, 3)}
+    return {size: run_ranks(size, run_all, home) for size in (2, 3)}
 
 
 each_size = pytest.mark.parametrize("size", [2, 3])
-Ranks = dict[int, list[dict[str, Any]]]
 
 
 @each_size
 def test_every_method_equals_one_process(size: int, home: Path, ranks: Ranks) -> None:
     for name in fits_of(FITS, size):
         expected = fitted(SINGLE_PROCESS, home / "data", *FITS[name])
-        agrees(name, [rank["fits"][name] for rank in ranks[size]], expected)
+        check_same(name, [rank["fits"][name] for rank in ranks[size]], expected)
 
 
 @each_size
@@ -126,10 +122,10 @@ def test_more_ranks_than_candidates_or_queries_equal_one_process(
     for name, method in (("few candidates", "ials"), ("few queries", "wrmf")):
         path = home / name
         expected = fitted(SINGLE_PROCESS, path, method, FEW)
-        agrees(name, [rank[name] for rank in ranks[size]], expected)
+        check_same(name, [rank[name] for rank in ranks[size]], expected)
 
 
-def by_weights(comm: Comm, data: Path) -> tuple[float, Tensor]:
+def weighted_sweep(comm: Comm, data: Path) -> tuple[float, Tensor]:
     """The objective and scores of a sweep with weighted candidates."""
     rows = folder.load(data, comm).split("train")
     o = rg2(rows, 0.3, exponent=-0.375, candidate_exponent=0.35, comm=comm)
@@ -146,29 +142,29 @@ def by_weights(comm: Comm, data: Path) -> tuple[float, Tensor]:
 
 
 @each_size
-def test_weights_of_candidates_are_those_of_their_group(
+def test_a_sweep_with_weighted_candidates_equals_one_process(
     size: int, home: Path, ranks: Ranks
 ) -> None:
-    loss, points = by_weights(SINGLE_PROCESS, home / "data")
+    loss, points = weighted_sweep(SINGLE_PROCESS, home / "data")
     for rank in ranks[size]:
         assert rank["weights"][0] == pytest.approx(loss, rel=1e-5)
         scale = float(points.abs().max())
         torch.testing.assert_close(rank["weights"][1], points, rtol=0, atol=1e-4 * scale)
 
 
-def agrees(name: str, found: list[dict[str, Any]], expected: dict[str, Any]) -> None:
-    assert found[0]["losses"] == pytest.approx(expected["losses"], rel=1e-5), name
-    assert found[0]["validation"] == pytest.approx(expected["validation"], abs=2e-3), name
-    points, size = expected["points"], len(found)
+def check_same(name: str, results: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+    assert results[0]["losses"] == pytest.approx(expected["losses"], rel=1e-5), name
+    assert results[0]["validation"] == pytest.approx(expected["validation"], abs=2e-3), name
+    points, size = expected["points"], len(results)
     how = {"rtol": 0, "atol": 1e-4 * float(points.abs().max()), "msg": name}
-    torch.testing.assert_close(found[0]["points"], points, **how)
+    torch.testing.assert_close(results[0]["points"], points, **how)
     for rank in range(1, size):
-        assert found[rank]["losses"] == found[0]["losses"]
+        assert results[rank]["losses"] == results[0]["losses"]
         own = slice(len(points) * rank // size, len(points) * (rank + 1) // size)
-        torch.testing.assert_close(found[rank]["points"], points[own], **how)
+        torch.testing.assert_close(results[rank]["points"], points[own], **how)
 
 
-def refusal(comm: Comm, data: Path) -> str:
+def error_of_cholesky(comm: Comm, data: Path) -> str:
     try:
         fitted(comm, data, "ials", {"inner": "cholesky"})
     except UserError as error:
@@ -192,11 +188,11 @@ class Tables(TorchFunctionMode):
     largest = 0
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for one in found if isinstance(found, tuple | list) else [found]:
+        result = func(*args, **(kwargs or {}))
+        for one in result if isinstance(result, tuple | list) else [result]:
             if isinstance(one, Tensor) and is_table(one):
                 self.largest = max(self.largest, len(one))
-        return found
+        return result
 
 
 def is_table(tensor: Tensor) -> bool:
@@ -205,33 +201,33 @@ def is_table(tensor: Tensor) -> bool:
     return dense and tensor.dim() == 2 and tensor.shape[1] > 1
 
 
-def watched(comm: Comm, data: Path, name: str, memory: int = MEMORY) -> dict[str, Any]:
+def measure(comm: Comm, data: Path, name: str, memory: int = MEMORY) -> dict[str, Any]:
     """The losses of a fit without validation, its largest table, the bytes of its second sweep."""
     own, method = folder.load(data, comm), METHODS[name]
-    settings = config.build(method.config, {"width": WIDTH, "sweeps": 2, **WATCHED[name]})
+    settings = config.build(method.config, {"width": WIDTH, "sweeps": 2, **MEASURED[name]})
     rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
     run = Run(rng, device, comm, candidate_memory=memory)
     with Tables() as tables:
-        found = [(step.loss, comm.sent) for step in method.fit(own, settings, run)]
-    losses, sent = zip(*found, strict=True)
+        steps = [(step.loss, comm.sent) for step in method.fit(own, settings, run)]
+    losses, sent = zip(*steps, strict=True)
     return {"losses": losses, "largest": tables.largest, "sent": sent[1] - sent[0]}
 
 
 @each_size
 def test_no_rank_holds_all_candidates(size: int, home: Path, ranks: Ranks) -> None:
-    alone = {name: watched(SINGLE_PROCESS, home / "data", name) for name in fits_of(WATCHED, size)}
+    alone = {name: measure(SINGLE_PROCESS, home / "data", name) for name in fits_of(MEASURED, size)}
     for rank in ranks[size]:
-        assert rank["watched"].keys() == alone.keys()
-        for name, found in rank["watched"].items():
-            assert found["losses"] == pytest.approx(alone[name]["losses"], rel=1e-5), name
-        largest = max(found["largest"] for found in rank["watched"].values())
+        assert rank["measured"].keys() == alone.keys()
+        for name, result in rank["measured"].items():
+            assert result["losses"] == pytest.approx(alone[name]["losses"], rel=1e-5), name
+        largest = max(result["largest"] for result in rank["measured"].values())
         assert largest <= max(M // size, AT_ONCE) < N
         assert rank["undivided"]["largest"] >= N
 
 
-@pytest.mark.parametrize(("name", "size"), cases(WATCHED))
+@pytest.mark.parametrize(("name", "size"), cases(MEASURED))
 def test_a_sweep_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
-    steps = WATCHED[name].get("steps", 2)
+    steps = MEASURED[name].get("steps", 2)
     tables = {"rgx": steps + 45, "rgx-sampled": steps + 67}.get(name, 3 * steps + 4)
     scattered = 22 if name.startswith("rgx") else steps + 1
     longest, each = -(-N // size), AT_ONCE // size
@@ -240,10 +236,10 @@ def test_a_sweep_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) 
     sent = tables * 4 * rows * WIDTH * (size - 1)
     sent += (tables - scattered) * groups * 8 * (size - 1)  # a gather sends its length
     for number, rank in enumerate(ranks[size]):
-        assert rank["watched"][name]["sent"] == sent + small(name, size, first=number == 0)
+        assert rank["measured"][name]["sent"] == sent + small_bytes(name, size, first=number == 0)
 
 
-def small(name: str, size: int, *, first: bool) -> int:
+def small_bytes(name: str, size: int, *, first: bool) -> int:
     """Bytes of small sums, and of small matrices that rank 0 sends."""
 
     def s(numbers: int, each: int = 4) -> int:
@@ -263,19 +259,10 @@ def small(name: str, size: int, *, first: bool) -> int:
 # ------------------------------------------------------------------------------ resume
 
 
-def stop(_course: History, step: Step) -> None:
+def stop(_history: History, step: Step) -> None:
     """Send Ctrl-C, on the rank that reports."""
     if step.number == 2:
-        os.kill(os.getpid(), signal.SIGINT)
-
-
-@contextmanager
-def interrupted() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
-    raise AssertionError("the fit was not interrupted")
+        send_interrupt()
 
 
 def resumable(comm: Comm, home: Path, out: Path, name: str, **how: Any) -> list[float]:
@@ -286,10 +273,9 @@ def resumable(comm: Comm, home: Path, out: Path, name: str, **how: Any) -> list[
 
 def begin(comm: Comm, home: Path) -> None:
     """Every fit leaves a checkpoint, which rank 0 resumes alone."""
-    out = made(comm, home / "two")
-    for name in STOPPED:
-        with interrupted():
-            resumable(comm, home, out, name, report=stop)
+    out = make_folder(comm, home / "two")
+    ended = interrupted(STOPPED, lambda name: resumable(comm, home, out, name, report=stop))
+    assert ended == list(STOPPED)
     if comm.rank == 0:
         shutil.copytree(out, home / "one")
         shutil.copytree(out, home / "whole")
@@ -298,13 +284,13 @@ def begin(comm: Comm, home: Path) -> None:
 
 def resume_fits(comm: Comm, home: Path) -> dict[str, list[list[float]]]:
     """Resume fits of 2 ranks; also with enough memory for the table of candidates."""
-    found = {name: [resumable(comm, home, home / "two", name, resume=True)] for name in STOPPED}
+    losses = {name: [resumable(comm, home, home / "two", name, resume=True)] for name in STOPPED}
     how = {"resume": True, "candidate_memory": 2**34}
-    found["ials"].append(resumable(comm, home, home / "whole", "ials", **how))
-    return found
+    losses["ials"].append(resumable(comm, home, home / "whole", "ials", **how))
+    return losses
 
 
-def made(comm: Comm, path: Path) -> Path:
+def make_folder(comm: Comm, path: Path) -> Path:
     if comm.rank == 0:
         path.mkdir(exist_ok=True)
     comm.barrier()
@@ -313,9 +299,11 @@ def made(comm: Comm, path: Path) -> Path:
 
 def test_any_number_of_ranks_resumes(home: Path, ranks: Ranks) -> None:
     for name in STOPPED:
-        expected = resumable(SINGLE_PROCESS, home, made(SINGLE_PROCESS, home / "expected"), name)
+        expected = resumable(
+            SINGLE_PROCESS, home, make_folder(SINGLE_PROCESS, home / "expected"), name
+        )
         alone = resumable(SINGLE_PROCESS, home, home / "one", name, resume=True)
-        for losses in (alone, *(losses for rank in ranks[3] for losses in rank["stopped"][name])):
+        for losses in (alone, *(losses for rank in ranks[3] for losses in rank["resumed"][name])):
             assert losses == pytest.approx(expected, rel=1e-5), name
         points = [scores(home / path / name) for path in ("expected", "one", "two")]
         points += [scores(home / "whole" / name)] if name == "ials" else []
@@ -330,8 +318,8 @@ def scores(path: Path) -> Tensor:
     return tensors["queries"] @ tensors["candidates"].T
 
 
-def kept(comm: Comm, path: Path) -> Tensor | None:
-    """The candidates of a model that one process kept, written while they are divided."""
+def save_and_load(comm: Comm, path: Path) -> Tensor | None:
+    """The candidates of an undivided model, after a checkpoint with divided candidates."""
     table = torch.arange(2.0 * N).reshape(N, 2)
     history = History(model=Model("ials", {}, {"queries": torch.ones(1, 2), "candidates": table}))
     state = {"candidates": table[slice(*comm.share(N))]}
@@ -344,6 +332,6 @@ def kept(comm: Comm, path: Path) -> Tensor | None:
 
 
 @each_size
-def test_a_whole_model_is_kept_beside_divided_candidates(size: int, ranks: Ranks) -> None:
+def test_a_checkpoint_of_divided_candidates_keeps_a_whole_model(size: int, ranks: Ranks) -> None:
     for rank in ranks[size]:
-        assert torch.equal(rank["kept"], torch.arange(2.0 * N).reshape(N, 2))
+        assert torch.equal(rank["saved"], torch.arange(2.0 * N).reshape(N, 2))

@@ -25,22 +25,22 @@ def rows(rank: int, n: int) -> Tensor:
 
 def call_all(comm: Comm) -> dict[str, Any]:
     before = comm.sent
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "sum": comm.sum(rows(comm.rank, 7)),
         "whole": comm.sum(torch.tensor(2**40 + comm.rank)),
         "gather": comm.gather(rows(comm.rank, 2 + 3 * comm.rank)),
         "empty": comm.gather(torch.zeros(0, 2)),
         "scatter": comm.scatter_sum(rows(comm.rank, 7)),
-        "turned": comm.sum(rows(comm.rank, 7).T),
+        "transposed": comm.sum(rows(comm.rank, 7).T),
         "broadcast": comm.broadcast(rows(comm.rank, 4), source=1),
         "share": torch.tensor(comm.share(7)),
         "offset": torch.tensor(row_offset(5 - comm.rank, comm)),
     }
     comm.barrier()
     comm.agree({"seed": 1, "config": {"b": [1, 2], "a": None}})
-    found |= {"collect": comm.collect(rows(comm.rank, 2 + 3 * comm.rank))}
-    found |= {"sent": torch.tensor(comm.sent - before)}
-    return {**found, "texts": comm.texts("é" * comm.rank), "difference": difference(comm)}
+    results |= {"collect": comm.collect(rows(comm.rank, 2 + 3 * comm.rank))}
+    results |= {"sent": torch.tensor(comm.sent - before)}
+    return {**results, "texts": comm.texts("é" * comm.rank), "difference": difference(comm)}
 
 
 def difference(comm: Comm) -> tuple[str, str]:
@@ -53,13 +53,13 @@ def difference(comm: Comm) -> tuple[str, str]:
 
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_collectives(size: int) -> None:
-    found = run_ranks(size, call_all)
+    results = run_ranks(size, call_all)
     total = sum(rows(rank, 7) for rank in range(size))
     assert isinstance(total, Tensor)
-    for rank, one in enumerate(found):
+    for rank, one in enumerate(results):
         torch.testing.assert_close(one["sum"], total)
-        assert torch.equal(one["sum"], found[0]["sum"])  # bit-identical
-        torch.testing.assert_close(one["turned"], total.T)
+        assert torch.equal(one["sum"], results[0]["sum"])  # bit-identical
+        torch.testing.assert_close(one["transposed"], total.T)
         assert int(one["whole"]) == sum(2**40 + r for r in range(size))
         assert torch.equal(
             one["gather"], torch.cat([rows(rank, 2 + 3 * rank) for rank in range(size)])
@@ -88,9 +88,9 @@ def allocate_and_free(_comm: Comm) -> tuple[int, int]:
     for _ in range(16):
         tables.append(torch.zeros(2**20))
         beside.append(torch.zeros(2**12))
-    held = anonymous() - before
+    used = anonymous() - before
     tables.clear()
-    return held, anonymous() - before
+    return used, anonymous() - before
 
 
 def anonymous() -> int:
@@ -100,8 +100,8 @@ def anonymous() -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc on Linux is configured")
 def test_memory_of_freed_tables_returns_to_the_system() -> None:
-    for held, left in run_ranks(2, allocate_and_free):
-        assert held > 60e6
+    for used, left in run_ranks(2, allocate_and_free):
+        assert used > 60e6
         assert left < 8e6
 
 
@@ -127,9 +127,9 @@ def failing(comm: Comm) -> float:
 
 
 def test_a_failing_rank_ends_the_others_with_its_message() -> None:
-    found = outcomes(3, failing)
-    assert (found[1].kind, found[1].text) == ("ValueError", "a bug")
-    for one in (found[0], found[2]):
+    results = outcomes(3, failing)
+    assert (results[1].kind, results[1].text) == ("ValueError", "a bug")
+    for one in (results[0], results[2]):
         assert one.kind == "RunEnded"
         assert one.text.startswith("rank 1 of 3 (")
         assert one.text.endswith("failed: ValueError: a bug")
@@ -146,10 +146,10 @@ def killed(comm: Comm) -> float:
 
 def test_a_killed_rank_is_named_by_all_others() -> None:
     began = time.monotonic()
-    found = outcomes(3, killed)
+    results = outcomes(3, killed)
     assert time.monotonic() - began < 60  # including the start of three processes
-    assert found[1] is None
-    for one in (found[0], found[2]):
+    assert results[1] is None
+    for one in (results[0], results[2]):
         assert isinstance(one, Failed)
         assert one.kind == "RunEnded"
         assert one.text.startswith("rank 1 of 3 (")

@@ -1,8 +1,6 @@
 """One, two and three processes fit the same graders; each encodes its own rows."""
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -10,7 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import cases, fits_of, run_ranks
+from ranks import (
+    Ranks,
+    cases,
+    check_equals_one_process,
+    fits_of,
+    interrupted,
+    numbers,
+    run_ranks,
+    send_interrupt,
+)
 from torch import Tensor, nn
 
 import rankfold as rf
@@ -92,35 +99,32 @@ def folder_of(name: str, data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("out")
-
-
-@pytest.fixture(scope="module")
-def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
+def ranks(data: Path, out: Path) -> Iterator[Ranks]:
     """Results of one, two and three processes; one and three resume where two stopped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "PAUSE_SECONDS", -1.0)
-        found = {2: run_ranks(2, everything, data, out)}
+        results = {2: run_ranks(2, run_all, data, out)}
         shutil.copytree(out / "2", out / "copied")
-        found[1] = [everything(SINGLE_PROCESS, data, out)]
-        yield found | {3: run_ranks(3, everything, data, out)}
+        results[1] = [run_all(SINGLE_PROCESS, data, out)]
+        yield results | {3: run_ranks(3, run_all, data, out)}
 
 
-def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
+def run_all(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
     loop.PAUSE_SECONDS = -1.0  # a step after every batch
-    found: dict[str, Any] = {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
-    found["refused"] = refused(comm, data)
-    found["held"] = {name: held(comm, data / name) for name in ("table", "images")}
+    results: dict[str, Any] = {
+        name: run_steps(comm, data, name) for name in fits_of(FITS, comm.size)
+    }
+    results["errors"] = errors_of_wrong_fits(comm, data)
+    results["shares"] = {name: load_share(comm, data / name) for name in ("table", "images")}
     if comm.size == 2:
-        return found | {"left": begin(comm, data, out / "2")}
-    kept = out / ("2" if comm.size == 3 else "copied")
-    found["gone on"] = fitted(comm, data, kept, resume=True)
-    return found | {"fitted": fitted(comm, data, out / f"whole {comm.size}")}
+        return results | {"interrupted": begin(comm, data, out / "2")}
+    checkpoints = out / ("2" if comm.size == 3 else "copied")
+    results["resumed"] = fitted(comm, data, checkpoints, resume=True)
+    return results | {"fitted": fitted(comm, data, out / f"whole {comm.size}")}
 
 
-def after(comm: Comm, data: Path, name: str) -> dict[str, Any]:
+def run_steps(comm: Comm, data: Path, name: str) -> dict[str, Any]:
     """The state of a fit after some steps."""
     method, options = FITS[name]
     config = METHODS[method].config(**{"batch_size": BATCH, "width": WIDTH, **options})
@@ -140,39 +144,29 @@ def after(comm: Comm, data: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_equal_one_process(
-    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_parameters_equal_one_process(name: str, size: int, ranks: Ranks) -> None:
     """So do rank caches, duals, estimates, generators and optimisers; ranks are bit-identical."""
-    (expected,) = (one[name] for one in ranks[1])
-    for one in ranks[size]:
-        found = one[name]
-        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-        assert found["state"].keys() == expected["state"].keys()
-        for key, value in expected["state"].items():
-            assert torch.equal(found["state"][key], ranks[size][0][name]["state"][key]), key
-            torch.testing.assert_close(found["state"][key], value, rtol=1e-5, atol=1e-5)
+    check_equals_one_process(ranks, size, name)
 
 
 @pytest.mark.parametrize(("name", "size"), cases(FITS, ["cba", "ce", "pauc", "images"]))
-def test_a_step_sends_the_documented_bytes(
-    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
     """See docs/concepts/scale.md."""
     for one in ranks[size]:
-        found = one[name]
-        named = found["state"].items()
-        parameters = [t for key, t in named if key.startswith(("module.encoder", "module.head"))]
-        vectors = 4 * found["batch"] * WIDTH
+        result = one[name]
+        state = result["state"].items()
+        parameters = [t for key, t in state if key.startswith(("module.encoder", "module.head"))]
+        vectors = 4 * result["batch"] * WIDTH
         count = sum(t.numel() for t in parameters) + IDLE.get(method(name), 0)
         sums = [vectors, 24, vectors, 4 * count]
-        assert found["sent"] == COUNTED * sum(2 * n * (size - 1) // size for n in sums)
+        assert result["sent"] == COUNTED * sum(2 * n * (size - 1) // size for n in sums)
 
 
 # ---------------------------------------------------------------------------------- data, draws
 
 
-def held(comm: Comm, path: Path) -> dict[str, Any]:
+def load_share(comm: Comm, path: Path) -> dict[str, Any]:
+    """The tensors of each split that this process holds."""
     data = folder.load(path, comm)
     assert torch.equal(folder.part(folder.load(path), comm).train.grades, data.train.grades)
     parts = {name: folder.to_tensors(data.graded(name)) for name in SPLITS}
@@ -182,11 +176,11 @@ def held(comm: Comm, path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["table", "images"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_process_holds_its_own_rows_of_each_split(
-    size: int, name: str, data: Path, ranks: dict[int, list[dict[str, Any]]]
+    size: int, name: str, data: Path, ranks: Ranks
 ) -> None:
     whole = folder.load(data / name)
     for split in SPLITS:
-        parts = [one["held"][name][split] for one in ranks[size]]
+        parts = [one["shares"][name][split] for one in ranks[size]]
         lengths = [len(part["grades"]) for part in parts]
         assert max(lengths) - min(lengths) <= 1
         for key, tensor in folder.to_tensors(whole.graded(split)).items():
@@ -214,43 +208,41 @@ def test_random_draws_are_made_for_the_whole_batch(places: list[int]) -> None:
 
 
 def options(name: str) -> dict[str, Any]:
-    own = {"cba": 48, "pauc": 48, "images and columns": 20}
-    how = {"epochs": 3, "width": WIDTH, "batch_size": own[name], "lr": 0.01, **WHOLE[name]}
-    return {**how, "metric": "auc"}
+    batch = {"cba": 48, "pauc": 48, "images and columns": 20}[name]
+    shared = {"epochs": 3, "width": WIDTH, "batch_size": batch, "lr": 0.01, "metric": "auc"}
+    return {**shared, **WHOLE[name]}
 
 
-def stop(_course: History, step: Step) -> None:
+def stop(_history: History, step: Step) -> None:
     """Send Ctrl-C in the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
-        os.kill(os.getpid(), signal.SIGINT)
+        send_interrupt()
 
 
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
     """Start fits; each is interrupted and leaves a checkpoint."""
     out.mkdir(exist_ok=True)
-    left = []
-    for name in WHOLE:
-        try:
-            how = {"comm": comm, "out": out / name, "report": stop, **options(name)}
-            rf.fit(method(name), folder_of(name, data), **how)
-        except KeyboardInterrupt:
-            left.append(name)
-    return left
+
+    def fit(name: str) -> None:
+        how = {"comm": comm, "out": out / name, "report": stop, **options(name)}
+        rf.fit(method(name), folder_of(name, data), **how)
+
+    return interrupted(WHOLE, fit)
 
 
 def method(name: str) -> str:
     return FITS[name][0]
 
 
-def fitted(comm: Comm, data: Path, out: Path, **how: Any) -> dict[str, Any]:
+def fitted(comm: Comm, data: Path, out: Path, *, resume: bool = False) -> dict[str, Any]:
     """Complete fits: the model, and its results on the test rows."""
     if comm.rank == 0:
         out.mkdir(exist_ok=True)
     comm.barrier()
-    found = {}
+    results = {}
     for name in WHOLE:
         path, place = folder_of(name, data), out / name
-        grader = rf.fit(method(name), path, comm=comm, out=place, **how, **options(name))
+        grader = rf.fit(method(name), path, comm=comm, out=place, resume=resume, **options(name))
         written = rf.load(place)
         for key, tensor in grader.model.tensors.items():
             assert torch.equal(written.model.tensors[key], tensor)  # complete, on all ranks
@@ -261,42 +253,29 @@ def fitted(comm: Comm, data: Path, out: Path, **how: Any) -> dict[str, Any]:
             "head.bias": bias[idle:],
             "operating_scores": tensors["operating_scores"] - shift,
         }
-        found[name] = {
+        results[name] = {
             "losses": [entry["loss"] for entry in history],
             "scores": [entry["score"] for entry in history if "score" in entry],
             "tensors": tensors,
             "cuts": grader.cuts(0.1) - shift,
             "test": rf.evaluate(grader, path, bootstrap=20, calibration=0 if idle else 2).to_json(),
         }
-    return found
+    return results
 
 
-def check_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+def check_same(result: dict[str, Any], expected: dict[str, Any]) -> None:
     """Losses, validation scores, parameters, cuts, and the evaluation."""
-    assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5)
-    assert found["scores"] == pytest.approx(expected["scores"], rel=1e-6)
-    assert len(found["scores"]) == 3
-    torch.testing.assert_close(found["tensors"], expected["tensors"], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found["cuts"], expected["cuts"], rtol=1e-5, atol=1e-5)
-    flat, wanted = (list(numbers(one["test"])) for one in (found, expected))
-    assert flat == pytest.approx(wanted, rel=1e-5, abs=1e-5)
-
-
-def numbers(document: Any) -> Iterator[float]:
-    """All numbers in a JSON document, in order."""
-    if isinstance(document, dict):
-        document = list(document.values())
-    if isinstance(document, list):
-        for one in document:
-            yield from numbers(one)
-    elif isinstance(document, int | float):
-        yield document
+    assert result["losses"] == pytest.approx(expected["losses"], rel=1e-5)
+    assert result["scores"] == pytest.approx(expected["scores"], rel=1e-6)
+    assert len(result["scores"]) == 3
+    torch.testing.assert_close(result["tensors"], expected["tensors"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result["cuts"], expected["cuts"], rtol=1e-5, atol=1e-5)
+    actual, wanted = (list(numbers(one["test"])) for one in (result, expected))
+    assert actual == pytest.approx(wanted, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_models_cuts_and_metrics_equal_one_process(
-    name: str, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_models_cuts_and_metrics_equal_one_process(name: str, ranks: Ranks) -> None:
     expected = ranks[1][0]["fitted"][name]
     assert len(expected["test"]["metrics"]) > 3
     for one in ranks[3]:
@@ -304,13 +283,11 @@ def test_models_cuts_and_metrics_equal_one_process(
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_one_and_three_resume_where_two_stopped(
-    name: str, out: Path, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
-    assert [one["left"] for one in ranks[2]] == [list(WHOLE)] * 2
+def test_one_and_three_resume_where_two_stopped(name: str, out: Path, ranks: Ranks) -> None:
+    assert [one["interrupted"] for one in ranks[2]] == [list(WHOLE)] * 2
     expected = ranks[1][0]["fitted"][name]
     for one in (*ranks[1], *ranks[3]):
-        check_same(one["gone on"][name], expected)
+        check_same(one["resumed"][name], expected)
     assert not (out / "2" / f"{name}.checkpoint").exists()
 
 
@@ -326,30 +303,30 @@ class Normalised(nn.Module):
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
         self.norm.train(rng is not None)
-        found: Tensor = self.norm(self.linear(inputs, rng))
-        return found
+        vectors: Tensor = self.norm(self.linear(inputs, rng))
+        return vectors
 
 
-def refused(comm: Comm, data: Path) -> list[str]:
+def errors_of_wrong_fits(comm: Comm, data: Path) -> list[str]:
     """The errors of impossible fits."""
     ROW_ENCODERS["normalised"] = Normalised
-    told = []
-    for name, how in (("ce", {"encoder": "normalised", "epochs": 1}), ("rg2", {})):
+    errors = []
+    for name, options in (("ce", {"encoder": "normalised", "epochs": 1}), ("rg2", {})):
         try:
-            rf.fit(name, data / "table", comm=comm, **how)
+            rf.fit(name, data / "table", comm=comm, **options)
         except rf.UserError as error:
-            told.append(f"{error}; {error.hint}")
+            errors.append(f"{error}; {error.hint}")
     del ROW_ENCODERS["normalised"]
-    return told
+    return errors
 
 
 def test_encoders_that_read_the_whole_batch_are_refused(
-    ranks: dict[int, list[dict[str, Any]]],
+    ranks: Ranks,
 ) -> None:
     """Only with several processes."""
-    assert [told.split(",")[0] for told in ranks[1][0]["refused"]] == ["rg2 takes interactions"]
+    assert [error.split(",")[0] for error in ranks[1][0]["errors"]] == ["rg2 takes interactions"]
     for one in (*ranks[2], *ranks[3]):
-        norm, other = one["refused"]
+        norm, other = one["errors"]
         assert norm.startswith("encoder=normalised has a batch norm")
         assert "BatchNorm1d" in norm
         assert "without torchrun" in norm

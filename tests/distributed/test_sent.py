@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from planted import groups
-from ranks import run_ranks
+from ranks import Ranks, run_ranks
 
 import rankfold as rf
 from rankfold import config
@@ -32,12 +32,12 @@ SWEEPS: dict[str, dict[str, Any]] = {
 }
 
 
-def everything(comm: Comm, path: Path) -> dict[str, Any]:
+def run_all(comm: Comm, path: Path) -> dict[str, Any]:
     rows = folder.load(path, comm).split("train")
     return {
         "whole": list(passes(comm, rows, None)),
         "divided": list(passes(comm, rows, Shards(rows, comm, AT_ONCE))),
-        **{name: swept(comm, path, name) for name in SWEEPS},
+        **{name: sweep_bytes(comm, path, name) for name in SWEEPS},
     }
 
 
@@ -45,13 +45,13 @@ def passes(comm: Comm, rows: Any, shards: Shards | None) -> Iterator[tuple[int, 
     """The columns of the space after each pass except the first, and the bytes of the pass."""
     target = Target(rg2(rows, 0.1, comm=comm), 2**20, shards)
     rng, sent = torch.Generator().manual_seed(0), None
-    for found in decompose(target, WIDTH, rng, tolerance=1e-6):
+    for space in decompose(target, WIDTH, rng, tolerance=1e-6):
         if sent is not None:
-            yield found.columns, comm.sent - sent
+            yield space.columns, comm.sent - sent
         sent = comm.sent
 
 
-def swept(comm: Comm, path: Path, name: str) -> int:
+def sweep_bytes(comm: Comm, path: Path, name: str) -> int:
     """The bytes of the second sweep, including its objective."""
     settings = config.build(METHODS[name].config, {"width": WIDTH, "sweeps": 2, **SWEEPS[name]})
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), comm)
@@ -61,17 +61,16 @@ def swept(comm: Comm, path: Path, name: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
     path = tmp_path_factory.mktemp("data") / "data"
     rf.prepare(groups(m=M, n=N), out=path, split=(1.0, 0.0, 0.0))
-    return {size: run_ranks(size, everything, path) for size in (2, 3)}
+    return {size: run_ranks(size, run_all, path) for size in (2, 3)}
 
 
-Ranks = dict[int, list[dict[str, Any]]]
 each_size = pytest.mark.parametrize("size", [2, 3])
 
 
-def s(size: int, numbers: int, each: int = 4) -> int:
+def sum_bytes(size: int, numbers: int, each: int = 4) -> int:
     """The bytes of a sum."""
     return 2 * numbers * each * (size - 1) // size
 
@@ -79,17 +78,17 @@ def s(size: int, numbers: int, each: int = 4) -> int:
 @each_size
 def test_a_pass_sends_one_sum_of_its_columns(size: int, ranks: Ranks) -> None:
     """Rank 0 also sends the decompositions of the space."""
-    expected = s(size, N * COLUMNS) + s(size, COLUMNS, 8)
+    expected = sum_bytes(size, N * COLUMNS) + sum_bytes(size, COLUMNS, 8)
     for rank in ranks[size][1:]:
         assert len(rank["whole"]) > 2
         assert [sent for _, sent in rank["whole"]] == [expected] * len(rank["whole"])
     for columns, sent in ranks[size][0]["whole"]:
         products = 4 * (columns - COLUMNS + columns) * COLUMNS + 4 * COLUMNS**2
-        small = products + of_spaces(columns) + (4 if columns >= 2 * WIDTH else 0)
+        small = products + decomposition_bytes(columns) + (4 if columns >= 2 * WIDTH else 0)
         assert sent == expected + small * (size - 1)
 
 
-def of_spaces(columns: int) -> int:
+def decomposition_bytes(columns: int) -> int:
     """Decompositions that rank 0 sends: of a block, and of a space of at least twice the width."""
     ritz = columns + columns**2 if columns >= 2 * WIDTH else 0
     return 8 * (COLUMNS + COLUMNS**2 + ritz)
@@ -103,10 +102,14 @@ def test_a_pass_over_divided_candidates_sends_each_row_twice(size: int, ranks: R
     for number, rank in enumerate(ranks[size]):
         assert len(rank["divided"]) > 2
         for columns, sent in rank["divided"]:
-            inner = s(size, (columns - COLUMNS) * COLUMNS) + s(size, columns * COLUMNS)
-            inner += s(size, COLUMNS**2) + s(size, COLUMNS) + s(size, COLUMNS, 8)
-            inner += s(size, 1) if columns >= 2 * WIDTH else 0
-            first = of_spaces(columns) * (size - 1) if number == 0 else 0
+            inner = sum_bytes(size, (columns - COLUMNS) * COLUMNS) + sum_bytes(
+                size, columns * COLUMNS
+            )
+            inner += (
+                sum_bytes(size, COLUMNS**2) + sum_bytes(size, COLUMNS) + sum_bytes(size, COLUMNS, 8)
+            )
+            inner += sum_bytes(size, 1) if columns >= 2 * WIDTH else 0
+            first = decomposition_bytes(columns) * (size - 1) if number == 0 else 0
             assert sent == 2 * table + 8 * groups * (size - 1) + inner + first
 
 
@@ -116,15 +119,17 @@ def test_a_sweep_sends_its_sums_over_candidates(name: str, size: int, ranks: Ran
     steps = SWEEPS[name].get("steps", 2)
     tables = {"rg2-weighted": WIDTH + 1, "rgx": 22}.get(name, steps + 1)
     for number, rank in enumerate(ranks[size]):
-        expected = tables * s(size, N * WIDTH) + small(name, size, first=number == 0)
+        expected = tables * sum_bytes(size, N * WIDTH) + small_bytes(name, size, first=number == 0)
         assert rank[name] == expected
 
 
-def small(name: str, size: int, *, first: bool) -> int:
+def small_bytes(name: str, size: int, *, first: bool) -> int:
     """A Gram matrix and its basis, a few vectors, the counts of candidates."""
-    gram, rotation = s(size, WIDTH**2, 8), 8 * (WIDTH + WIDTH**2) * (size - 1)
+    gram, rotation = sum_bytes(size, WIDTH**2, 8), 8 * (WIDTH + WIDTH**2) * (size - 1)
     counts = 1 if name in ("rgx", "rg2-weighted") else 2
-    vectors = (1 if name == "rgx" else 2) * s(size, WIDTH)
-    means = 2 * (s(size, WIDTH) + s(size, 1))
-    value = s(size, 1, 8)
-    return gram + vectors + means + counts * s(size, N, 8) + value + (rotation if first else 0)
+    vectors = (1 if name == "rgx" else 2) * sum_bytes(size, WIDTH)
+    means = 2 * (sum_bytes(size, WIDTH) + sum_bytes(size, 1))
+    value = sum_bytes(size, 1, 8)
+    return (
+        gram + vectors + means + counts * sum_bytes(size, N, 8) + value + (rotation if first else 0)
+    )

@@ -1,9 +1,7 @@
 """SiameseXML on one, two and three processes: the same batches, pools, draws, lists and mix."""
 
-import os
 import shutil
-import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,7 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import cases, fits_of, run_ranks
+from ranks import (
+    Ranks,
+    cases,
+    check_equals_one_process,
+    fits_of,
+    interrupted,
+    run_ranks,
+    send_interrupt,
+)
 
 import rankfold as rf
 from rankfold.data import folder
@@ -51,14 +57,12 @@ WHOLE: dict[str, tuple[str, dict[str, Any]]] = {
     "siamesexml-3": ("siamesexml-3", {"classifier_epochs": 0}),
     "siamesexml-paper": ("siamesexml-paper", {"batch_size": 8, **DOCUMENTWISE}),
 }
-OF_ONE = ("siamesexml", "siamesexml-paper")
-"""Fits that one process begins and three resume: checkpoints of one and two have the same form."""
 
 
 def topics() -> Dataset:
-    """Documents of words of a topic each; so are labels, which have one of its words.
+    """A document has words of one topic; a label has one word of its topic.
 
-    The last documents are not learnt from: of three processes one has none to learn from.
+    The last documents are not in train: of three processes, one has no training pairs.
     """
     rng = torch.Generator().manual_seed(0)
     topic = torch.arange(DOCUMENTS) % TOPICS
@@ -84,18 +88,16 @@ def pairs(marks: torch.Tensor) -> Interactions:
     return from_pairs(both[:, 0], both[:, 1], None, (DOCUMENTS, LABELS))
 
 
-def everything(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
+def run_all(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
     bags.MAX_GATHERED_PAIRS = 200
-    found: dict[str, Any] = {"mined": mined(comm, data)}
-    found["models"] = {name: fitted(comm, data, name) for name in fits_of(WHOLE, comm.size)}
+    results: dict[str, Any] = {"mined": mine(comm, data)}
+    results["models"] = {name: fitted(comm, data, name) for name in fits_of(WHOLE, comm.size)}
     loop.PAUSE_SECONDS = -1.0  # a step after every batch
-    found |= {name: after(comm, data, name) for name in fits_of(FITS, comm.size)}
+    results |= {name: run_steps(comm, data, name) for name in fits_of(FITS, comm.size)}
     if comm.size == 3:
-        begun = {"2": WHOLE, "1": OF_ONE}
-        return found | {"gone on": [resume_fits(comm, data, out / n, begun[n]) for n in begun]}
-    names = OF_ONE if comm.size == 1 else WHOLE
-    return found | {"left": begin(comm, data, out / str(comm.size), names)}
+        return results | {"resumed": [resume_fits(comm, data, out / name) for name in ("2", "1")]}
+    return results | {"interrupted": begin(comm, data, out / str(comm.size))}
 
 
 def options(name: str, of: dict[str, tuple[str, dict[str, Any]]] = FITS) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def options(name: str, of: dict[str, tuple[str, dict[str, Any]]] = FITS) -> dict
     return {**SMALL, **SHORT, "pairs_from": 2, **given}
 
 
-def after(comm: Comm, path: Path, name: str) -> dict[str, Any]:
+def run_steps(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     """The state of a fit after some steps, with the rows of all processes."""
     rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
     run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
@@ -134,20 +136,20 @@ def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
         seen.append({"chosen": len(batch.positives.candidates.unique())})
         return chosen_by_all(batch, comm)
 
-    def pool(*given: Any) -> Any:
-        found = pool_around(*given)
-        seen[-1]["pool"] = len(found.ids)
-        return found
+    def pool_of_all(*given: Any) -> Any:
+        pool = pool_around(*given)
+        seen[-1]["pool"] = len(pool.ids)
+        return pool
 
-    def known(ids: Any, comm: Comm) -> Any:
-        found = distinct_of_all(ids, comm)
-        seen.append({"chosen": len(ids.unique()), "pool": len(found)})
-        return found
+    def distinct_ids(ids: Any, comm: Comm) -> Any:
+        distinct = distinct_of_all(ids, comm)
+        seen.append({"chosen": len(ids.unique()), "pool": len(distinct)})
+        return distinct
 
-    def everybody(*given: Any) -> Any:
-        found = gather_batch(*given)
-        seen.append({"pool": found.numel()})
-        return found
+    def gathered(*given: Any) -> Any:
+        batch = gather_batch(*given)
+        seen.append({"pool": batch.numel()})
+        return batch
 
     def summed(module: Any, *given: Any) -> None:
         table = module.encoder.tokens.weight
@@ -157,13 +159,13 @@ def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
         seen[-1] |= {"own": own, "tokens": tokens}
 
     patch.setattr(modules, "chosen_by_all", chosen)
-    patch.setattr(modules, "pool_around", pool)
-    patch.setattr(modules, "distinct_of_all", known)
-    patch.setattr(modules, "gather_batch", everybody)
+    patch.setattr(modules, "pool_around", pool_of_all)
+    patch.setattr(modules, "distinct_of_all", distinct_ids)
+    patch.setattr(modules, "gather_batch", gathered)
     patch.setattr(loop, "sum_gradients", summed)
 
 
-def mined(comm: Comm, path: Path) -> dict[str, Any]:
+def mine(comm: Comm, path: Path) -> dict[str, Any]:
     """Counts over all texts, and lists of all candidates, with the rows of all processes."""
     rng, device = torch.Generator().manual_seed(0), torch.device("cpu")
     run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
@@ -193,41 +195,39 @@ def fitted(comm: Comm, data: Path, name: str) -> dict[str, Any]:
     return {**facts, "tensors": dict(model.tensors)}
 
 
-def stop(_course: History, step: Step) -> None:
+def stop(_history: History, step: Step) -> None:
     """Send Ctrl-C in the last module of the last member, on the rank that reports."""
     if step.share is not None and step.share > 0.9 and not step.whole:
-        os.kill(os.getpid(), signal.SIGINT)
+        send_interrupt()
 
 
 def stop_before_refit(history: History, step: Step) -> None:
     """Once the first fit has its model, when each process holds its share of the candidates."""
     if history.phase == "fit" and step.final:
-        os.kill(os.getpid(), signal.SIGINT)
+        send_interrupt()
 
 
-def begin(comm: Comm, data: Path, out: Path, names: Iterable[str]) -> list[str]:
+def begin(comm: Comm, data: Path, out: Path) -> list[str]:
     """Start fits; each is interrupted and leaves a checkpoint."""
     out.mkdir(exist_ok=True)
-    left = []
-    for name in names:
+
+    def fit(name: str) -> None:
         report = stop_before_refit if name == "refit" else stop
         how = {"out": out / name, "report": report, **options(name, WHOLE)}
-        try:
-            rf.fit(WHOLE[name][0], data, comm=comm, **how)
-        except KeyboardInterrupt:
-            left.append(name)
-    return left
+        rf.fit(WHOLE[name][0], data, comm=comm, **how)
+
+    return interrupted(WHOLE, fit)
 
 
-def resume_fits(comm: Comm, data: Path, out: Path, names: Iterable[str]) -> dict[str, Any]:
+def resume_fits(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """Models that are resumed from their checkpoints, and their metrics."""
-    found = {}
-    for name in names:
+    results = {}
+    for name in WHOLE:
         how = {"out": out / name, "resume": True, **options(name, WHOLE)}
         tensors = dict(rf.fit(WHOLE[name][0], data, comm=comm, **how).model.tensors)
         score = rf.evaluate(out / name, data, metrics=["ndcg@3"])["ndcg@3"]
-        found[name] = {"tensors": tensors, "score": score}
-    return found
+        results[name] = {"tensors": tensors, "score": score}
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -238,40 +238,24 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("out")
-
-
-@pytest.fixture(scope="module")
-def ranks(data: Path, out: Path) -> Iterator[dict[int, list[dict[str, Any]]]]:
+def ranks(data: Path, out: Path) -> Iterator[Ranks]:
     """Results of one, two and three processes; the three resume the fits of the others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "PAUSE_SECONDS", loop.PAUSE_SECONDS)
         patch.setattr(bags, "MAX_GATHERED_PAIRS", 200)
-        found = {1: [everything(SINGLE_PROCESS, data, out)], 2: run_ranks(2, everything, data, out)}
+        results = {1: [run_all(SINGLE_PROCESS, data, out)], 2: run_ranks(2, run_all, data, out)}
         shutil.copytree(out / "2", out / "copied")
-        yield found | {3: run_ranks(3, everything, data, out)}
+        yield results | {3: run_ranks(3, run_all, data, out)}
 
 
 @pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_equal_one_process(
-    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_parameters_equal_one_process(name: str, size: int, ranks: Ranks) -> None:
     """So do generators, lists and optimiser states; shared state is bit-identical."""
-    (expected,) = (one[name] for one in ranks[1])
-    for one in ranks[size]:
-        found = one[name]
-        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-        assert found["state"].keys() == expected["state"].keys()
-        for key, value in expected["state"].items():
-            assert torch.equal(found["state"][key], ranks[size][0][name]["state"][key]), key
-            torch.testing.assert_close(found["state"][key], value, rtol=1e-5, atol=1e-5)
+    check_equals_one_process(ranks, size, name)
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_each_process_holds_its_share_of_the_labels(
-    size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_each_process_holds_its_share_of_the_labels(size: int, ranks: Ranks) -> None:
     rows = [LABELS * (rank + 1) // size - LABELS * rank // size for rank in range(size)]
     for name in {"pool", "hardest"} & {*fits_of(FITS, size)}:
         kept = [one[name]["lengths"] for one in ranks[size]]
@@ -282,21 +266,19 @@ def test_each_process_holds_its_share_of_the_labels(
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_counts_and_lists_equal_one_process(
-    size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
-    """Also which documents and labels are the nearest, but for ties."""
+def test_counts_and_lists_equal_one_process(size: int, ranks: Ranks) -> None:
+    """So do the nearest documents and labels, up to ties."""
     expected = ranks[1][0]["mined"]
     assert len(expected["pairs"]) > 20
     assert bool((expected["documents"] >= 0).all())
     texts, centroids, vectors = (expected[key] for key in ("texts", "centroids", "vectors"))
     for one in ranks[size]:
-        for key in ("pairs", "idf", "counts", "shares"):
-            torch.testing.assert_close(one["mined"][key], expected[key], rtol=0, atol=0)
-        for key in ("texts", "centroids", "vectors"):
+        for key in ("pairs", "counts"):
+            assert torch.equal(one["mined"][key], expected[key])
+        for key in ("idf", "shares", "texts", "centroids", "vectors"):
             torch.testing.assert_close(one["mined"][key], expected[key], rtol=1e-6, atol=1e-6)
-        found = one["mined"]["documents"].long(), expected["documents"].long()
-        scores = [(texts * vectors[ids]).sum(dim=1) for ids in found]
+        nearest = one["mined"]["documents"].long(), expected["documents"].long()
+        scores = [(texts * vectors[ids]).sum(dim=1) for ids in nearest]
         torch.testing.assert_close(*scores, rtol=0, atol=1e-5)
         clear = are_clear(vectors, [texts, centroids], 3)
         assert clear.double().mean() > 0.8
@@ -304,9 +286,9 @@ def test_counts_and_lists_equal_one_process(
 
 
 def are_clear(vectors: torch.Tensor, tables: list[torch.Tensor], k: int) -> torch.Tensor:
-    """Which documents in train have k nearest labels, but their own, by a clear gap in each table.
+    """Which documents in train have a clear gap after their k nearest other labels, in each table.
 
-    Of the others rounding may choose.
+    The lists of the other documents depend on rounding.
     """
     train = topics().split("train")
     own = torch.zeros(DOCUMENTS, LABELS, dtype=torch.bool)
@@ -317,28 +299,26 @@ def are_clear(vectors: torch.Tensor, tables: list[torch.Tensor], k: int) -> torc
 
 
 @pytest.mark.parametrize(("name", "size"), cases(WHOLE))
-def test_the_model_equals_one_process(
-    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_the_model_equals_one_process(name: str, size: int, ranks: Ranks) -> None:
     expected = ranks[1][0]["models"][name]
     assert len(expected["mixes"]) > 1 or name == "refit"  # from the earlier fit
     for one in ranks[size]:
-        found = one["models"][name]
-        assert found["config"] == expected["config"]  # including the mix
-        for mix, right in zip(found["mixes"], expected["mixes"], strict=True):
+        result = one["models"][name]
+        assert result["config"] == expected["config"]  # including the mix
+        for mix, right in zip(result["mixes"], expected["mixes"], strict=True):
             assert mix == pytest.approx(right, abs=1e-6)
-        check_same(found["tensors"], expected["tensors"])
+        check_same(result["tensors"], expected["tensors"])
 
 
-def check_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+def check_same(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     """Equal to 1e-5; encoders, which are stored as halves, to one unit in the last place."""
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for key, value in expected.items():
         bound = 1e-3 if value.dtype == torch.half else 1e-5
-        torch.testing.assert_close(found[key], value, rtol=bound, atol=bound)
+        torch.testing.assert_close(result[key], value, rtol=bound, atol=bound)
 
 
-def sendings(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
+def bytes_of_step(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
     """Bytes that a step gathers from each rank, and of its sums; docs/concepts/scale.md."""
     width, one = SMALL["width"], every[0]
     others = width**2 if name in ("few", "refreshed", "listed") else 0
@@ -359,30 +339,25 @@ def sendings(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
 @pytest.mark.parametrize(
     ("name", "size"), cases(FITS, ["joint", "few", "learnt", "listed", "refreshed"])
 )
-def test_a_step_sends_the_documented_bytes(
-    name: str, size: int, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
     steps = list(zip(*(one[name]["seen"] for one in ranks[size]), strict=True))
     assert len(steps) == COUNTED
     total = 0
     for every in steps:
-        gathered, sums = sendings(name, list(every))
+        gathered, sums = bytes_of_step(name, list(every))
         total += gathered * (size - 1) + sum(2 * n * (size - 1) // size for n in sums)
     assert [one[name]["sent"] for one in ranks[size]] == [total] * size
 
 
-def test_another_number_of_processes_resumes(
-    data: Path, out: Path, ranks: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_another_number_of_processes_resumes(data: Path, out: Path, ranks: Ranks) -> None:
     """Two then three or one, one then three: all equal one uninterrupted process."""
-    assert [one["left"] for one in ranks[2]] == [list(WHOLE)] * 2
-    assert ranks[1][0]["left"] == list(OF_ONE)
+    assert [one["interrupted"] for size in (1, 2) for one in ranks[size]] == [list(WHOLE)] * 3
     whole = ranks[1][0]["models"]
-    gone_on = [each for one in ranks[3] for each in one["gone on"]]
-    for found in (resume_fits(SINGLE_PROCESS, data, out / "copied", WHOLE), *gone_on):
-        assert len(found) in (len(WHOLE), len(OF_ONE))
-        for name in found:
+    resumed = [each for one in ranks[3] for each in one["resumed"]]
+    for results in (resume_fits(SINGLE_PROCESS, data, out / "copied"), *resumed):
+        assert results.keys() == WHOLE.keys()
+        for name, result in results.items():
             expected = whole[name]
-            check_same(found[name]["tensors"], expected["tensors"])
-            assert found[name]["score"] == pytest.approx(expected["score"], abs=1e-6)
+            check_same(result["tensors"], expected["tensors"])
+            assert result["score"] == pytest.approx(expected["score"], abs=1e-6)
             assert expected["score"] > 0.3

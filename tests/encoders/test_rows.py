@@ -290,7 +290,7 @@ def test_a_custom_module_with_dropout_and_batch_norm(
 
 
 def stop_after(steps: int) -> Callable[[object, Step], None]:
-    def report(_course: object, step: Step) -> None:
+    def report(_history: object, step: Step) -> None:
         if step.number == steps:
             raise KeyboardInterrupt
 

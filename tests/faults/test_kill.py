@@ -232,13 +232,15 @@ def present_version(scenario: Scenario, path: Path, allowed: tuple[int | None, .
         return None
     storage.read(path, full=True)
     loaded = scenario.load(path)
-    matching = [v for v in allowed if v is not None and scenario.same(loaded, made(scenario, v))]
+    matching = [
+        v for v in allowed if v is not None and scenario.same(loaded, make_version(scenario, v))
+    ]
     assert len(matching) == 1
     return matching[0]
 
 
 @lru_cache(maxsize=4)
-def made(scenario: Scenario, version: int) -> Any:
+def make_version(scenario: Scenario, version: int) -> Any:
     return scenario.make(version)
 
 

@@ -131,7 +131,7 @@ def clustered(seed: int, n: int) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, SavableIndex]:
+def indexes() -> dict[str, SavableIndex]:
     """One of each kind over the same candidates, at a recall of .9."""
     candidates, queries = clustered(1, 6000), clustered(3, 128)
     how = {"queries": queries, "target": 0.9, "seed": 0}
@@ -154,7 +154,7 @@ def no_exact_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
     few=st.sampled_from([0, 10_000]),
 )
 def test_hidden_candidates_are_never_returned_and_no_list_is_short(
-    made: dict[str, SavableIndex],
+    indexes: dict[str, SavableIndex],
     kind: str,
     seed: int,
     k: int,
@@ -176,7 +176,7 @@ def test_hidden_candidates_are_never_returned_and_no_list_is_short(
         hidden |= torch.ones(n, dtype=torch.bool).index_fill(0, allow, value=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filter, "MAX_SCORED_ALLOWED", few)
-        result = made[kind].search(vectors, k, pairs(exclude), allow)
+        result = indexes[kind].search(vectors, k, pairs(exclude), allow)
     assert result.ids.shape == result.scores.shape == (5, k)
     real = result.ids >= 0
     assert torch.equal(real.sum(dim=1), (~hidden).sum(dim=1).clamp(max=k))
@@ -196,7 +196,7 @@ def test_hidden_candidates_are_never_returned_and_no_list_is_short(
 @pytest.mark.parametrize("kind", INDEXES)
 @pytest.mark.parametrize("filtered", ["nothing", "half", "a twentieth", "a thousandth", "the best"])
 @pytest.mark.usefixtures("no_exact_scoring")
-def test_recall_under_filters(made: dict[str, SavableIndex], kind: str, filtered: str) -> None:
+def test_recall_under_filters(indexes: dict[str, SavableIndex], kind: str, filtered: str) -> None:
     candidates, vectors = clustered(1, 6000), clustered(77, 200)
     n, rng = len(candidates), torch.Generator().manual_seed(5)
     shares = {"half": 0.5, "a twentieth": 0.05, "a thousandth": 0.001}
@@ -209,13 +209,13 @@ def test_recall_under_filters(made: dict[str, SavableIndex], kind: str, filtered
         best = (vectors @ candidates.T).topk(400, dim=1).indices
         hidden.scatter_(1, best, value=True)
         exclude = pairs(hidden)
-    result = made[kind].search(vectors, 6, exclude, allow)
+    result = indexes[kind].search(vectors, 6, exclude, allow)
     last = naive(vectors, candidates, hidden, 6)[:, -1:]
     assert float((result.scores >= last - 1e-4).double().mean()) >= 0.9
 
 
 def test_approximate_kinds_do_not_fall_back_to_exact_search(
-    made: dict[str, SavableIndex], monkeypatch: pytest.MonkeyPatch
+    indexes: dict[str, SavableIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the tests above would only test exact search."""
     vectors, calls = clustered(7, 3), []
@@ -223,11 +223,11 @@ def test_approximate_kinds_do_not_fall_back_to_exact_search(
     exclude = Interactions(torch.arange(4) * 20, best.flatten().int(), None, 6000)
     monkeypatch.setattr(Exact, "search", lambda *a, **_: calls.append(a))
     monkeypatch.setattr(filter, "MAX_SCORED_ALLOWED", 0)
-    made["hnsw"].search(vectors, 5)  # it finds too few for the filtered searches below
+    indexes["hnsw"].search(vectors, 5)  # it finds too few for the filtered searches below
     for kind in ("inverted", "compressed"):
-        made[kind].search(vectors, 5)
-        made[kind].search(vectors, 5, exclude)
-        made[kind].search(vectors, 5, None, torch.arange(0, 6000, 2))
+        indexes[kind].search(vectors, 5)
+        indexes[kind].search(vectors, 5, exclude)
+        indexes[kind].search(vectors, 5, None, torch.arange(0, 6000, 2))
     assert calls == []
 
 

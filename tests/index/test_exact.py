@@ -51,15 +51,15 @@ def test_equals_brute_force_for_every_budget(
     vectors, candidates = whole_numbers(seed, b, d), whole_numbers(seed + 1, n, d)
     hidden = torch.rand(b, n, generator=torch.Generator().manual_seed(seed)) < share
     index = Exact(candidates.to(dtype), memory_budget=budget)
-    found = index.search(vectors.to(dtype), k, as_interactions(hidden))
-    assert found.ids.shape == found.scores.shape == (b, min(k, n))
-    assert found.scores.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    lists = [[i for i in row if i >= 0] for row in found.ids.tolist()]
+    result = index.search(vectors.to(dtype), k, as_interactions(hidden))
+    assert result.ids.shape == result.scores.shape == (b, min(k, n))
+    assert result.scores.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    lists = [[i for i in row if i >= 0] for row in result.ids.tolist()]
     assert lists == brute_force(vectors, candidates, k, hidden)
-    padded = found.ids < 0
-    assert torch.equal(padded, found.scores == -torch.inf)
-    right = (vectors @ candidates.T).to(found.scores.dtype).gather(1, found.ids.clamp(min=0))
-    assert torch.equal(found.scores[~padded], right[~padded])
+    padded = result.ids < 0
+    assert torch.equal(padded, result.scores == -torch.inf)
+    right = (vectors @ candidates.T).to(result.scores.dtype).gather(1, result.ids.clamp(min=0))
+    assert torch.equal(result.scores[~padded], right[~padded])
 
 
 @pytest.mark.parametrize("budget", [2**30, 2**20, 2**17])
@@ -68,9 +68,9 @@ def test_many_queries_and_candidates(budget: int) -> None:
     hidden = torch.rand(400, 5001, generator=torch.Generator().manual_seed(3)) < 0.01
     scores = (vectors @ candidates.T).masked_fill(hidden, -torch.inf)
     right = scores.sort(dim=1, descending=True, stable=True)
-    found = Exact(candidates, budget).search(vectors, 20, as_interactions(hidden))
-    assert torch.equal(found.ids, right.indices[:, :20])
-    assert torch.equal(found.scores, right.values[:, :20])
+    result = Exact(candidates, budget).search(vectors, 20, as_interactions(hidden))
+    assert torch.equal(result.ids, right.indices[:, :20])
+    assert torch.equal(result.scores, right.values[:, :20])
 
 
 # ---------------------------------------------------------------------------------- memory
@@ -110,12 +110,12 @@ def peak_bytes(work: Callable[[], object]) -> int:
     """The peak memory that ``work`` allocates in torch."""
     with profile(profile_memory=True) as seen:
         work()
-    held = most = 0
+    allocated = most = 0
     assert seen.profiler is not None
     for event in seen.profiler.kineto_results.events():
         if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
+            allocated += event.nbytes()
+            most = max(most, allocated)
     return most
 
 
@@ -123,13 +123,13 @@ def peak_bytes(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("budget", [2**21, 2**23])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_search_allocates_no_more_than_its_budget(budget: int, k: int, dtype: torch.dtype) -> None:
-    """Besides the results. All scores would take 14 or 29 MB, all excluded pairs over 1 MB."""
-    vectors, candidates = whole_numbers(1, 300, 8).to(dtype), whole_numbers(2, 12_000, 8).to(dtype)
-    hidden = torch.zeros(300, 12_000, dtype=torch.bool)
-    hidden[:, ::40] = True
+    """Besides the results. All scores would take 36 or 72 MB, all excluded pairs over 1 MB."""
+    vectors, candidates = whole_numbers(1, 300, 8).to(dtype), whole_numbers(2, 30_000, 8).to(dtype)
+    hidden = torch.zeros(300, 30_000, dtype=torch.bool)
+    hidden[:, ::100] = True
     exclude, index = as_interactions(hidden), Exact(candidates, budget)
-    found = index.search(vectors, k, exclude)
-    results = sum(t.numel() * t.element_size() for t in found)
+    result = index.search(vectors, k, exclude)
+    results = sum(t.numel() * t.element_size() for t in result)
     peak = peak_bytes(lambda: index.search(vectors, k, exclude))
     assert budget / 8 < peak <= budget + results
 

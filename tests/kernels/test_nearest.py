@@ -21,8 +21,8 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"
 
 
 @pytest.fixture
-def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All scores in one matrix, the simple way."""
+def fused_at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fused kernels are used for any number of scores."""
     monkeypatch.setattr(kernels, "MIN_SCORES", 1)
 
 
@@ -71,14 +71,14 @@ def test_plain_forms_by_hand() -> None:
     assert inside.tolist() == [[2, -torch.inf], [-6, -2]]
 
 
-@pytest.mark.usefixtures("however_few")
+@pytest.mark.usefixtures("fused_at_any_size")
 def test_without_a_gpu_nothing_is_fused() -> None:
     queries, candidates = whole(0, 2, 5000)
     assert not takes(queries, candidates, 1, 0)
 
 
 @cuda
-@pytest.mark.usefixtures("however_few")
+@pytest.mark.usefixtures("fused_at_any_size")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("b", "n", "d", "k"), [(1, 5000, 16, 3), (300, 9001, 64, 10), (129, 6000, 100, 5)]
@@ -94,7 +94,7 @@ def test_fused_kernels_find_the_best(dtype: torch.dtype, b: int, n: int, d: int,
 
 
 @cuda
-@pytest.mark.usefixtures("however_few")
+@pytest.mark.usefixtures("fused_at_any_size")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("width", [1, 20, 128, 256])
 def test_fused_kernels_keep_the_order_of_ties(dtype: torch.dtype, width: int) -> None:
@@ -122,27 +122,27 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def spread(calls: list[int], at_once: int) -> None:
+def check_calls(calls: list[int], at_once: int) -> None:
     """Few queries do not use the kernel; others use blocks of this many."""
     assert calls == {1: [], 130: [130, 130, 40], 1000: [300]}[at_once]
 
 
 @cuda
-@pytest.mark.usefixtures("however_few")
+@pytest.mark.usefixtures("fused_at_any_size")
 @pytest.mark.parametrize("at_once", [1, 130, 1000])  # queries that fit into memory
 def test_search_on_a_gpu_equals_the_cpu(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    queries, candidates, hidden, budget = a_search(at_once)
+    queries, candidates, hidden, budget = search_case(at_once)
     calls, there = counted(monkeypatch), Exact(candidates.cuda(), budget)
     result = there.search(queries.cuda(), 15, hidden.to(torch.device("cuda")))
-    spread(calls, at_once)
+    check_calls(calls, at_once)
     expected = Exact(candidates).search(queries, 15, hidden)
     assert torch.equal(result.ids.cpu(), expected.ids)
     assert torch.equal(result.scores.cpu(), expected.scores)
 
 
-def a_search(at_once: int) -> tuple[Tensor, Tensor, Interactions, int]:
-    """Queries, candidates, pairs to leave out, and memory for some queries at once."""
+def search_case(at_once: int) -> tuple[Tensor, Tensor, Interactions, int]:
+    """Queries, candidates, excluded pairs, and memory for ``at_once`` queries."""
     queries, candidates = whole(3, 300, 30_000, 24)
     rows, columns = some_hidden(4, 300, 30_000, 9)
     order = (rows * 30_000 + columns).argsort()
@@ -155,21 +155,21 @@ def a_search(at_once: int) -> tuple[Tensor, Tensor, Interactions, int]:
 @pytest.mark.parametrize("at_once", [1, 130, 1000])
 def test_search_by_blocks_equals_all_scores(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code path of a GPU, with the plain forms in place of its kernels."""
-    queries, candidates, hidden, budget = a_search(at_once)
+    queries, candidates, hidden, budget = search_case(at_once)
     expected = Exact(candidates).search(queries, 15, hidden)
-    in_place_of_kernels(monkeypatch)
+    use_plain_forms(monkeypatch)
     monkeypatch.setattr(kernels, "takes", lambda *_: True)
     calls, result = counted(monkeypatch), TopK(*map(torch.empty_like, expected))
     done = Exact(candidates, budget)._search_fused(queries, hidden, result)
-    spread(calls, at_once)
+    check_calls(calls, at_once)
     assert done == (at_once > 1)
     if done:
         assert torch.equal(result.ids, expected.ids)
         assert torch.equal(result.scores, expected.scores)
 
 
-def in_place_of_kernels(monkeypatch: pytest.MonkeyPatch, wrong: str = "") -> None:
-    """The plain forms, as they are or spoilt."""
+def use_plain_forms(monkeypatch: pytest.MonkeyPatch, wrong: str = "") -> None:
+    """Use the plain forms in place of the kernels; ``wrong`` names one that is spoilt."""
 
     def maxima(queries: Tensor, candidates: Tensor) -> Tensor:
         if wrong == "does not compile":
@@ -196,7 +196,7 @@ def in_place_of_kernels(monkeypatch: pytest.MonkeyPatch, wrong: str = "") -> Non
 def test_kernels_that_fail_their_trial_are_not_used(
     wrong: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_place_of_kernels(monkeypatch, wrong)
+    use_plain_forms(monkeypatch, wrong)
     trial = nearest_triton._passes_trial_on.__wrapped__  # without its cache
     if not wrong:
         assert trial(torch.device("cpu"), dtype, 64)

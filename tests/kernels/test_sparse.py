@@ -127,7 +127,7 @@ def test_every_budget_gives_the_same_rows_and_columns(
         assert torch.equal(dense_of(block.columns), dense[block.queries].T)
 
 
-def test_blocks_are_kept_where_half_of_the_budget_holds_them_and_found_again_elsewhere() -> None:
+def test_blocks_are_cached_if_they_fit_into_half_of_the_budget() -> None:
     dense = (torch.rand(40, 4, generator=torch.Generator().manual_seed(0)) < 0.5).float()
     small, large = (Blocks(rows_of(dense), budget) for budget in (4 * PAIR_BYTES * 9, 2**20))
     assert len(list(small)) > 5

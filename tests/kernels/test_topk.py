@@ -49,12 +49,12 @@ def test_equals_the_reference(
     k=st.integers(1, 3),
     skip=st.integers(0, 3),
 )
-def test_equals_the_reference_on_rows_that_lie_apart(seed: int, n: int, k: int, skip: int) -> None:
+def test_equals_the_reference_on_a_slice_of_columns(seed: int, n: int, k: int, skip: int) -> None:
     scores = scores_with_ties(seed, 3, n + skip, 3, 0.5)[:, skip:]
     assert_same(top_k(scores, k), top_k_reference(scores, k))
 
 
-def test_the_reference_is_what_a_loop_finds() -> None:
+def test_the_reference_equals_a_loop() -> None:
     scores = scores_with_ties(0, 4, 30, 2, 0.5)
     result = top_k_reference(scores, 20)
     for row, values in enumerate(scores.tolist()):

@@ -87,5 +87,26 @@ def test_a_constant_added_to_all_scores_of_a_query_changes_nothing(name: str) ->
     torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("offset", [0.0, 10.0, 1000.0])
+def test_rgx_in_single_precision_is_near_double(offset: float) -> None:
+    """Also if all scores of a query have a large constant: the squares of the mean would cancel."""
+    p, q = (torch.cat([t.detach(), t.new_ones(len(t), 1)], dim=1) for t in vectors())
+    p[:, -1], q[:, -1] = offset / 0.7, 0.7
+    single = [t.float().requires_grad_() for t in (p, q)]
+    double = [t.detach().double().requires_grad_() for t in single]
+    losses = [FULL_LOSSES["rgx"](*pair, positives()) for pair in (single, double)]
+    torch.testing.assert_close(losses[0].double(), losses[1], rtol=2e-6, atol=2e-6)
+    actual, expected = (
+        torch.autograd.grad(loss.sum(), pair)
+        for loss, pair in zip(losses, (single, double), strict=True)
+    )
+    near = {
+        "rtol": 1e-5,
+        "atol": 1e-6 * max(1.0, offset),
+    }  # the constant is a factor for candidates
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, **near)
+
+
 def test_every_loss_has_its_formula_here() -> None:
     assert set(VALUES) == set(FULL_LOSSES)

@@ -42,5 +42,21 @@ def test_adding_a_constant_to_a_query_changes_nothing() -> None:
     scores, grades = torch.randint(-8, 8, (4, 7)).float(), torch.ones(4, 7).tril().long()
     valid = torch.ones(4, 7, dtype=torch.bool)
     torch.testing.assert_close(
-        rgx_loss(scores + 4096, grades, valid), rgx_loss(scores, grades, valid), rtol=0, atol=0.02
+        rgx_loss(scores + 4096, grades, valid), rgx_loss(scores, grades, valid), rtol=0, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("offset", [0.0, 10.0, 1000.0])
+def test_single_precision_is_near_double(offset: float) -> None:
+    """Values and gradients, whatever constant all scores of a query have."""
+    rng = torch.Generator().manual_seed(1)
+    single = (torch.randn(4, 50, generator=rng) + offset).requires_grad_()
+    double = single.detach().double().requires_grad_()
+    grades = torch.ones(4, 50).tril().long()
+    valid = torch.rand(4, 50, generator=rng) < 0.9
+    losses = [rgx_loss(scores, grades, valid) for scores in (single, double)]
+    torch.testing.assert_close(losses[0].double(), losses[1], rtol=2e-6, atol=2e-6)
+    for loss in losses:
+        loss.sum().backward()
+    assert single.grad is not None
+    torch.testing.assert_close(single.grad.double(), double.grad, rtol=1e-5, atol=1e-5)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from pools import assert_by_hand, random_pool
+from pools import assert_by_hand, random_pool, sparsemax_threshold
 
 from rankfold.losses.sparsemax import sparsemax_loss
 
@@ -11,21 +11,9 @@ def by_hand(positives: list[tuple[float, float]], negatives: list[float]) -> flo
     if not positives:
         return 0.0
     every = [s for s, _ in positives] + negatives
-    tau = threshold(every)
+    tau = sparsemax_threshold(every)
     half = sum(s**2 - tau**2 for s in every if s > tau) / 2 + 1 / 2
     return sum(w * (half - s) for s, w in positives) / sum(w for _, w in positives)
-
-
-def threshold(scores: list[float]) -> float:
-    """The number tau with sum_j [s_j - tau]_+ = 1, by halving."""
-    low, high = min(scores) - 1, max(scores)
-    for _ in range(80):
-        tau = (low + high) / 2
-        if sum(max(0, s - tau) for s in scores) > 1:
-            low = tau
-        else:
-            high = tau
-    return tau
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -42,7 +30,7 @@ def test_gradient_is_sparsemax_minus_the_positive(seed: int) -> None:
     grades[:, 3] = 1
     (gradient,) = torch.autograd.grad(sparsemax_loss(scores, grades, valid).sum(), scores)
     for b in range(6):
-        row, tau = scores[b].tolist(), threshold(scores[b][valid[b]].tolist())
+        row, tau = scores[b].tolist(), sparsemax_threshold(scores[b][valid[b]].tolist())
         expected = [max(0.0, row[c] - tau) if valid[b, c] else 0.0 for c in range(8)]
         expected[3] -= 1
         assert gradient[b].tolist() == pytest.approx(expected)

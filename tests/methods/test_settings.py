@@ -139,3 +139,51 @@ def test_meaningless_settings_are_refused(name: str, settings: dict[str, Any]) -
     with pytest.raises(UserError, match=rf"^`?{option}`? ") as error:
         rf.fit(name, ([1, 2], [3, 4]), **settings)
     assert error.value.hint
+
+
+UNUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("rgx", {"beta": 0.5}, "with variant=exact"),
+    ("rg2-weighted", {"beta": 0.5}, "in this method"),
+    ("rg2-weighted", {"beta": 0.5, "variant": "released"}, "in this method"),
+    ("rgx", {"nu": 0.5, "regulariser": "plain"}, "with regulariser=plain"),
+    ("rg2-weighted", {"nu": 0.5, "regulariser": "weighted"}, "with regulariser=weighted"),
+    ("ials", {"steps": 5, "inner": "cholesky"}, "with inner=cholesky"),
+    ("rg2-plain", {"tolerance": 0.1, "solver": "als"}, "with solver=als"),
+    ("rg2-plain", {"sweeps": 3}, "with solver=spectral"),
+    ("rg2-plain", {"start": "spectral"}, "with solver=spectral"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "why"), UNUSED)
+def test_settings_without_effect_are_refused(name: str, settings: dict[str, Any], why: str) -> None:
+    unused = next(iter(settings))
+    with pytest.raises(UserError, match=rf"^`{unused}` has no effect {why}$") as error:
+        rf.fit(name, ([1, 2], [3, 4]), **settings)
+    assert error.value.hint.startswith(f"leave out {unused}")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("rgx", {"beta": 0.5, "variant": "released"}),
+        ("rgx", {"beta": 0.1}),  # the default
+        ("rgx", {"nu": 0.5}),
+        ("ials", {"steps": 5}),
+        ("rg2-plain", {"tolerance": 0.1}),
+        ("rg2-plain", {"solver": "als", "sweeps": 3, "start": "spectral"}),
+    ],
+)
+def test_settings_with_effect_and_defaults_are_accepted(
+    name: str, settings: dict[str, Any]
+) -> None:
+    assert build(METHODS[name].config, settings)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_declared_uses_name_settings_and_their_values(name: str) -> None:
+    config = METHODS[name].config
+    for owner in config.__mro__:
+        for unused, need in vars(owner).get("used_with", {}).items():
+            assert unused in declarations(config)
+            if need is not None:
+                assert declarations(config)[need[0]].accepts(need[1])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rankfold.metrics import judge
-from rankfold.metrics.precision import precision
+from rankfold.metrics.hits import precision
 from rankfold.types import Interactions
 
 TRUTH = Interactions(torch.tensor([0, 3]), torch.tensor([0, 1, 2]), None, 6)

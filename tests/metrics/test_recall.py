@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rankfold.metrics import judge
-from rankfold.metrics.recall import recall, recall_capped
+from rankfold.metrics.hits import recall, recall_capped
 from rankfold.types import Interactions
 
 TRUTH = Interactions(torch.tensor([0, 3]), torch.tensor([0, 1, 2]), None, 6)

@@ -53,8 +53,8 @@ def test_without_ties_groups_hold_a_third_up_to_one_candidate(n: int) -> None:
     counts = torch.arange(1, n + 1)
     groups = frequency_groups(counts)
     for group in range(3):
-        held = int(counts[groups == group].sum())
-        assert abs(held - int(counts.sum()) / 3) <= n
+        pairs = int(counts[groups == group].sum())
+        assert abs(pairs - int(counts.sum()) / 3) <= n
 
 
 def test_within_keeps_rows_and_grades() -> None:

@@ -198,7 +198,7 @@ def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.Monke
     assert result.columns == ["query", "score", "grade"]
     assert result["query"][7] == "row 7"
     scores = score_rows(grader.model, rows)
-    assert result["score"].to_list() == scores.tolist()
+    assert result["score"].to_list() == pytest.approx(scores.tolist())
     passed = [sum(s > c for c in grader.cuts(0.1)) for s in scores]
     assert result["grade"].to_list() == [NAMES[number] for number in passed]
     assert result["grade"].n_unique() == 3

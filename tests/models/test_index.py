@@ -24,7 +24,7 @@ from rankfold.types import Interactions, Model, TopK, Vocabulary, from_pairs
 pytestmark = pytest.mark.usefixtures("extra_methods")
 
 KINDS = [kind for kind in INDEXES if kind != "auto"]
-N, M = 1200, 520
+N, M = 3000, 600
 INF = float("inf")
 
 
@@ -62,30 +62,27 @@ def named(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_is_kept_beside_the_other_files_and_comes_back(path: Path, kind: str) -> None:
     before, times = named(path), {p.name: p.stat().st_mtime_ns for p in path.iterdir()}
-    told = add_index(path, kind, recall=0.9, similar=True)
+    about_indexes = add_index(path, kind, recall=0.9, similar=True)
     after = named(path)
     assert {name: after[name] for name in before} == before
     kept = [path / entry["file"] for entry in before.values()]
     assert all(file.stat().st_mtime_ns == times[file.name] for file in kept)
-    assert told.keys() == {"index", "likeness"}
-    about = told["index"]
+    assert about_indexes.keys() == {"index", "likeness"}
+    about = about_indexes["index"]
     assert about["kind"] == kind
     assert about["metric"] == "inner product"
-    assert told["likeness"]["metric"] == "cosine"
+    assert about_indexes["likeness"]["metric"] == "cosine"
     sizes = [entry["size"] for name, entry in after.items() if name.startswith("index")]
     assert about["bytes"] == sum(sizes)
     assert (sum(sizes) == 0) == (kind == "exact")
     if kind != "exact":
         assert (about["of"], about["measured_on"], about["target"]) == ("queries", 256, 0.9)
-        assert told["likeness"]["of"] == "candidates"
+        assert about_indexes["likeness"]["of"] == "candidates"
     assert all(0.9 <= about["recall"][k] <= 1 for k in ("1", "10", "100"))
     storage.read(path, "model", full=True)
     opened = rf.load(path)
     assert opened.about == about
-    assert (
-        type(opened.searcher.index).__name__
-        == type(opened.searcher.similar.measured.index).__name__
-    )
+    assert type(opened.searcher.index) is type(opened.searcher.similar.index)
     keys = list(range(M))
     near, exact = opened.search(keys), rf.load(path, "exact").search(keys)
     assert rf.load(path, "exact").about["kind"] == "exact"
@@ -247,7 +244,7 @@ def test_text_models_are_measured_with_texts(tmp_path: Path) -> None:
     assert (about["of"], about["measured_on"]) == ("queries", 150)
 
 
-def test_without_queries_candidates_are_asked() -> None:
+def test_without_queries_the_candidates_are_the_sample() -> None:
     from rankfold.index.build import build
 
     assert build("inverted", drawn(2, N), target=0.9).about["of"] == "candidates"
@@ -256,8 +253,8 @@ def test_without_queries_candidates_are_asked() -> None:
         build("exact", drawn(2, N), target=1.5)
 
 
-def test_a_candidate_that_is_asked_is_not_counted_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever finds nothing but the candidate itself has a recall of 0."""
+def test_a_candidate_is_not_counted_among_its_own_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that returns only the candidate itself has a recall of 0."""
     from rankfold.index import build as building
     from rankfold.index.exact import Exact
 
@@ -271,8 +268,8 @@ def test_a_candidate_that_is_asked_is_not_counted_as_found(monkeypatch: pytest.M
             exclude: Interactions | None = None,
             allow: Tensor | None = None,
         ) -> TopK:
-            found, own = super().search(vectors, k, exclude, allow), super().search(vectors, 1).ids
-            return TopK(torch.where(found.ids == own, found.ids, -1), found.scores)
+            result, own = super().search(vectors, k, exclude, allow), super().search(vectors, 1).ids
+            return TopK(torch.where(result.ids == own, result.ids, -1), result.scores)
 
     kind = Kind(lambda candidates, budget, **_how: Itself(candidates, budget), None)
     monkeypatch.setitem(INDEXES, "itself", kind)
@@ -280,19 +277,19 @@ def test_a_candidate_that_is_asked_is_not_counted_as_found(monkeypatch: pytest.M
     assert building.build("itself", unit).about["recall"] == {"1": 0.0, "10": 0.0, "100": 0.0}
 
 
-def test_recall_is_a_share_of_those_that_there_are() -> None:
+def test_recall_counts_only_real_candidates() -> None:
     truth = TopK(
         torch.tensor([[4, 2, -1], [-1, -1, -1]]), torch.tensor([[3.0, 1, -INF], [-INF] * 3])
     )
-    found = TopK(
+    result = TopK(
         torch.tensor([[4, -1, -1], [-1, -1, -1]]), torch.tensor([[3.0, -INF, -INF], [-INF] * 3])
     )
-    assert recalls(found, truth).tolist() == [0.5, 1.0]
+    assert recalls(result, truth).tolist() == [0.5, 1.0]
     assert recalls(truth, truth).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("method", ["neighbours", "popularity"])
-def test_what_has_no_use_for_an_index(tmp_path: Path, method: str) -> None:
+def test_methods_that_need_no_index_refuse_one(tmp_path: Path, method: str) -> None:
     rf.fit(method, (["a", "b", "b"], ["x", "x", "y"])).save(tmp_path / "model")
     if method == "neighbours":
         with pytest.raises(UserError, match="neighbours has no vectors"):
@@ -310,7 +307,7 @@ def test_old_versions_of_faiss_map_less(path: Path, monkeypatch: pytest.MonkeyPa
     assert len(rf.load(path).search([1]).keys[0]) == 10
 
 
-def test_a_folder_that_is_not_ours_to_write_is_refused_before_building(
+def test_a_folder_that_is_not_writable_is_refused_before_building(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)

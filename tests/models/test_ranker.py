@@ -20,7 +20,7 @@ PAIRS = (
 
 @pytest.fixture
 def ranker() -> rf.Ranker:
-    return rf.fit("rg2-plain", PAIRS, width=3, reg=0.01, sweeps=5)
+    return rf.fit("rg2-plain", PAIRS, width=3, reg=0.01)
 
 
 def test_rankings_are_sorted_and_exclude_seen_candidates(ranker: rf.Ranker) -> None:

@@ -13,7 +13,7 @@ import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.models.searcher import Searcher
+from rankfold.models.search import Filter, Searcher
 from rankfold.tasks.predict import predict
 from rankfold.types import Dataset, Interactions, Model, Opened, TopK, from_pairs
 
@@ -58,7 +58,7 @@ def test_vectors_from_elsewhere_are_ranked_too(searcher: Searcher) -> None:
 
 def test_popularity_respects_exclusions(searcher: Searcher) -> None:
     exclude = chosen([[0, 3], [2], [1]], 5)
-    result = searcher.of_queries(torch.tensor([1, 3, 0]), 5, exclude)
+    result = searcher.of_queries(torch.tensor([1, 3, 0]), 5, Filter(exclude))
     assert result.ids[:2].tolist() == [[1, 2, 4, -1, -1], [3, 1, 0, 4, -1]]
     assert result.scores[0].tolist() == [2.0, 2.0, 0.0, -torch.inf, -torch.inf]
     assert 1 not in result.ids[2].tolist()
@@ -109,21 +109,21 @@ def test_a_method_without_fold_in_refuses_histories(monkeypatch: pytest.MonkeyPa
 
 def test_only_allowed_candidates_are_returned_even_by_popularity(searcher: Searcher) -> None:
     allow, exclude = torch.tensor([1, 2, 4]), chosen([[1], [], [2], []], 5)
-    result = searcher.of_queries(torch.arange(4), 5, exclude, allow)
+    result = searcher.of_queries(torch.arange(4), 5, Filter(exclude, allow))
     assert result.ids[1].tolist() == [1, 2, 4, -1, -1]  # by counts
     assert result.ids[3].tolist() == [1, 2, 4, -1, -1]
     tensors = searcher.model.tensors
     scores = tensors["queries"][0] @ tensors["candidates"].T
     assert result.ids[0].tolist() == [*sorted([2, 4], key=lambda c: -float(scores[c])), -1, -1, -1]
-    assert searcher.of_queries(torch.arange(4), 2, None, torch.tensor([]).long()).ids.max() == -1
+    nothing = Filter(allow=torch.tensor([]).long())
+    assert searcher.of_queries(torch.arange(4), 2, nothing).ids.max() == -1
 
 
 def test_similarity_is_the_cosine_and_computed_once(searcher: Searcher) -> None:
     directions = torch.nn.functional.normalize(searcher.model.tensors["candidates"], dim=1)
     cosines = directions @ directions.T
-    result = searcher.like(
-        torch.tensor([3, 0]), 2, chosen([[1], []], 5), torch.tensor([0, 1, 2, 3])
-    )
+    filtered = Filter(chosen([[1], []], 5), torch.tensor([0, 1, 2, 3]))
+    result = searcher.like(torch.tensor([3, 0]), 2, filtered)
     for row, (query, left) in enumerate(((3, [0, 2]), (0, [1, 2, 3]))):
         right = sorted(left, key=lambda c, query=query: -float(cosines[query, c]))[:2]
         assert result.ids[row].tolist() == right
@@ -137,8 +137,8 @@ def test_custom_search_returns_only_allowed_candidates(budget: int) -> None:
     searcher = Searcher(ranker.model, ranker.seen, budget)
     rows, n = torch.arange(5), len(ranker.candidates)
     allow, exclude = torch.tensor([0, 2]), chosen([[0], [], [2], [0, 2], []], n)
-    whole = searcher.of_queries(rows, n, exclude)
-    result = searcher.of_queries(rows, n, exclude, allow)
+    whole = searcher.of_queries(rows, n, Filter(exclude))
+    result = searcher.of_queries(rows, n, Filter(exclude, allow))
     for row in range(5):
         right = [i for i in whole.ids[row].tolist() if i in (0, 2)]
         assert [i for i in result.ids[row].tolist() if i >= 0] == right

@@ -120,6 +120,6 @@ def test_with_the_released_sign_scores_differ() -> None:
     rows, _ = random_rows(4)
     query, candidate = halves(rows, 0.0, centred=True)
     right = replace(candidate, line_other=-candidate.line_other)
-    released, exact = (converged(query, half, 1, sweeps=60) for half in (candidate, right))
+    released, exact = (converged(query, half, 1, sweeps=400) for half in (candidate, right))
     scale = float((released * exact).sum() / (exact * exact).sum())
     assert float((released - scale * exact).norm()) > 0.05 * float(released.norm())

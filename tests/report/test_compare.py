@@ -262,9 +262,9 @@ def test_a_report_is_replaced_atomically(tmp_path: Path) -> None:
 
 def with_published(*, same: bool = True) -> dict[str, Any]:
     rows = [
-        {"name": "OLD <b>", "origin": "Ann et al., 2019", "metrics": {"ndcg@10": 0.39}},
-        {"name": "NEW", "origin": "Bob et al., 2021", "metrics": {"ndcg@10": 0.4720}},
         {"name": "NEWER", "origin": "Bob et al., 2021", "metrics": {"ndcg@10": 0.4803}},
+        {"name": "NEW", "origin": "Bob et al., 2021", "metrics": {"ndcg@10": 0.4720}},
+        {"name": "OLD <b>", "origin": "Ann et al., 2019", "metrics": {"ndcg@10": 0.39}},
     ]
     sizes = {"queries": 10_000, "candidates": 2_000, "same": same}
     return {**example(), "protocol": "x", "published": {**sizes, "rows": rows}}
@@ -275,10 +275,10 @@ def test_published_rows_are_marked_with_their_source() -> None:
     page = Page(text)
     rows = [attributes for tag, attributes in page.tags if attributes.get("class") == "published"]
     assert len(rows) == 3
-    assert page.flat.count("published [1]") == 1
-    assert page.flat.count("published [2]") == 2
-    assert "[1] Ann et al., 2019. [2] Bob et al., 2021." in page.flat
-    assert page.flat.index("NEWER") < page.flat.index("OLD <b>")  # best first, escaped
+    assert page.flat.count("published [1]") == 2
+    assert page.flat.count("published [2]") == 1
+    assert "[1] Bob et al., 2021. [2] Ann et al., 2019." in page.flat
+    assert page.flat.index("NEWER") < page.flat.index("OLD <b>")  # in the given order, escaped
     assert ">0.39</td>" in text  # as many digits as printed
     assert "0.4720" in page.flat
     assert "do not compare" not in page.flat

@@ -43,12 +43,21 @@ def test_the_best_by_how_much_and_at_what_cost() -> None:
 
 def test_ties_and_the_best_of_the_others() -> None:
     trio = method("a", 0.4), method("b", 0.39, fit_seconds=[1.5]), method("c", 0.2)
-    words = summary(results(*trio, b=TIED, c=APART))
-    assert words[1:4] == [
-        "b is tied with it: the difference may be chance.",
-        "b fits faster, in 1.5 s.",
+    words = summary({**results(*trio, b=TIED, c=APART), "width": 64})
+    assert words[:3] == [
+        "Tied for best, all with width 64: a and b. a reaches ndcg@10 0.4000 on the test split of "
+        "d; the differences may be chance.",
+        "Of these, b fits fastest, in 1.5 s.",
         "The best of the others, c, is 0.2000 (50.0%) below.",
     ]
+
+
+def test_a_method_with_another_width_is_not_in_the_headline() -> None:
+    wide = method("a width=256", 0.5, equal_terms=False)
+    words = summary({**results(method("b", 0.4), wide, method("c", 0.3), c=APART), "width": 64})
+    assert words[0] == "b is best, all with width 64: ndcg@10 0.4000 on the test split of d."
+    assert words[1] == "c is 0.1000 (25.0%) below."
+    assert words[2] == "With another width, a width=256 reaches 0.5000."
 
 
 def test_tuning_other_metrics_and_failures_are_mentioned() -> None:
@@ -82,7 +91,12 @@ def test_metrics_that_agree_share_a_verdict() -> None:
         "m3": {"best": "b", "others": {"a": APART, "c": APART}},
         "m4": {"best": "c", "others": {"a": TIED, "b": TIED}},
     }
-    assert verdicts({"tests": tests}, list(tests)) == [
+    methods = [method(name, None, metrics={}) for name in "abc"]
+    methods.append(method("a width=9", None, metrics={}, equal_terms=False))
+    for test in tests.values():
+        test["others"]["a width=9"] = TIED
+    given = {"tests": tests, "metrics": ["m1"], "methods": methods}
+    assert verdicts(given, list(tests)) == [
         "By m1 and m2, a has the highest mean but is tied with b: the difference may be chance. "
         "Its lead over the other method is significant.",
         "By m3, b is significantly better than every other method.",

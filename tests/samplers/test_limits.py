@@ -84,8 +84,8 @@ def test_limit(name: str, counts: Tensor, rng: torch.Generator) -> None:
     distance = {}
     for size in (64, 16384):
         weights = torch.stack([estimate(counts, size, rng) for _ in range(10)])
-        apart = {other: (weights - to).abs().sum(dim=1) for other, to in limits(counts).items()}
-        distance[size] = {other: float(value.mean()) / 2 for other, value in apart.items()}
+        distances = {other: (weights - to).abs().sum(dim=1) for other, to in limits(counts).items()}
+        distance[size] = {other: float(value.mean()) / 2 for other, value in distances.items()}
     near = distance[16384]
     others = [value for other, value in near.items() if other != limit]
     assert near[limit] < min(others) / 4  # this limit and no other

@@ -93,7 +93,7 @@ def test_draws_of_one_distribution(follow: Follow, rng: torch.Generator) -> None
 WEIGHT = st.floats(0, 1e6) | st.integers(0, 4).map(float)  # small ones have ties and zeros
 
 
-@settings(max_examples=150)
+@settings(max_examples=400)
 @given(st.lists(WEIGHT, min_size=1, max_size=40))
 def test_the_table_holds_the_distribution(weights: list[float]) -> None:
     """Exactly, not by drawing: the mass that all cells give to each candidate."""

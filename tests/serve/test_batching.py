@@ -13,7 +13,7 @@ from serving import Client, item, ranked
 
 import rankfold as rf
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import SearchSpec
+from rankfold.models.ranking import SearchSpec
 from rankfold.serve import batching
 from rankfold.serve.batching import Job, Worker
 from rankfold.serve.errors import HttpError

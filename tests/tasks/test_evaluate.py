@@ -13,6 +13,7 @@ import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.metrics import frequency_groups
 from rankfold.models.ranker import Ranker
+from rankfold.models.search import Filter
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
 
 METRICS = ["ndcg@3", "mrr@3", "recall@3", "hit@3", "precision@3", "coverage@3"]
@@ -189,13 +190,13 @@ def test_pairs_that_the_model_was_fitted_on_are_counted() -> None:
         }
     )
     first, second = (rf.prepare(table, seed=seed) for seed in (0, 1))
-    model = rf.fit("rg2-plain", first, width=4, sweeps=2)
+    model = rf.fit("rg2-plain", first, width=4)
     assert rf.evaluate(model, first, metrics="ndcg@3").trained_on == 0
     seen = {(q, c) for q, c in _pairs(first.seen("test"))}
     shared = len(seen & set(_pairs(second.split("test"))))
     assert shared > 0
     assert rf.evaluate(model, second, metrics="ndcg@3").trained_on == shared
-    again = rf.fit("rg2-plain", first, width=4, sweeps=2, refit=True)
+    again = rf.fit("rg2-plain", first, width=4, refit=True)
     result = rf.evaluate(again, first, split="validation", metrics="ndcg@3")
     assert result.trained_on == first.split("validation").n_pairs
 
@@ -211,7 +212,7 @@ def test_popularity_is_that_of_the_training_pairs() -> None:
     ranks = [float((counts > c).sum()) + (float((counts == c).sum()) + 1) / 2 for c in counts]
     row = int(result.rows[0])
     hidden = data.seen("test").select(torch.tensor([row]))
-    ids = ranker.searcher.of_queries(torch.tensor([row]), 3, hidden).ids[0].tolist()
+    ids = ranker.searcher.of_queries(torch.tensor([row]), 3, Filter(hidden)).ids[0].tolist()
     expected = sum(ranks[i] for i in ids) / len(ids)
     assert result.per_query["popularity@3"][0] == pytest.approx(expected)
 

@@ -14,7 +14,8 @@ from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, random_row
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.metrics import graded_mean, graded_values, parse_graded
+from rankfold.metrics import parse_graded
+from rankfold.metrics.graded import graded_mean, graded_values
 from rankfold.models.grader import FITTED, Grader
 from rankfold.tasks.evaluate_graded import (
     GRADED_DEFAULTS,
@@ -147,15 +148,15 @@ def test_intervals_cover_the_true_value() -> None:
     data = data_of()
     grader = grader_of(data)
     truth = graded_mean(grader.score(everything), everything.grades, 3, parse_graded("auc"))
-    held = 0
+    covered = 0
     for start in range(80):
         some = everything.select(torch.arange(start * 300, (start + 1) * 300))
         result = evaluate(
             grader, replace(data, test=some), metrics="auc", bootstrap=300, confidence=0.9
         )
         low, high = result.intervals["auc"]
-        held += low <= truth <= high
-    assert 64 <= held <= 79  # binomial(80, .9) is below or above it once in 300 times
+        covered += low <= truth <= high
+    assert 64 <= covered <= 79  # binomial(80, .9) is below or above it once in 300 times
 
 
 # ---------------------------------------------------------------------------------- cuts, curves

@@ -17,7 +17,7 @@ from rankfold.index.faiss_export import export_faiss
 from rankfold.models.index import add_index
 from rankfold.models.load import load_ranker
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import Ranking
+from rankfold.models.ranking import Ranking
 from rankfold.tasks.export import export
 from rankfold.types import Model, Vocabulary, from_pairs
 
@@ -74,7 +74,7 @@ KINDS["compressed"] = ("IVFPQ", 0.3)  # only codes, of random vectors
 def test_every_kind_of_index_is_read_by_faiss(kind: str, tmp_path: Path) -> None:
     name, recall = KINDS[kind]
     rng = torch.Generator().manual_seed(0)
-    candidates = torch.randn(1200, 6, generator=rng)
+    candidates = torch.randn(3000, 6, generator=rng)
     index = build(kind, candidates, target=0.9).index
     about = export_faiss(index, candidates, tmp_path / "index.faiss")
     exported = faiss.read_index(str(tmp_path / "index.faiss"))
@@ -96,15 +96,15 @@ def test_every_kind_of_index_is_read_by_faiss(kind: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", ["hnsw", "compressed"])
 def test_memory_mapped_tensors_are_exported_completely(kind: str, tmp_path: Path) -> None:
     rng = torch.Generator().manual_seed(0)
-    candidates = torch.randn(1200, 8, generator=rng)
+    candidates = torch.randn(3000, 8, generator=rng)
     tensors = {"queries": torch.randn(600, 8, generator=rng), "candidates": candidates}
-    seen = from_pairs(torch.arange(600), torch.arange(600), None, (600, 1200))
-    keys = (Vocabulary.numbered(600), Vocabulary.numbered(1200))
+    seen = from_pairs(torch.arange(600), torch.arange(600), None, (600, 3000))
+    keys = (Vocabulary.numbered(600), Vocabulary.numbered(3000))
     Ranker(Model("rg2-plain", {}, tensors), *keys, seen).save(tmp_path / "model")
     add_index(tmp_path / "model", kind, recall=0.9)
     export(load_ranker(tmp_path / "model"), tmp_path / "out")
     index = faiss.read_index(str(tmp_path / "out" / "index.faiss"))
-    assert index.ntotal == 1200
+    assert index.ntotal == 3000
     if kind == "compressed":
         index.nprobe = index.nlist
     assert (index.search(tensors["queries"][:5].numpy(), 3)[1] >= 0).all()

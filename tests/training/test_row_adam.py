@@ -127,10 +127,10 @@ def test_half_precision_learns_from_updates_below_its_resolution() -> None:
         table = nn.Parameter(torch.zeros(1, 32, dtype=kind))
         optimiser = RowAdam([table], lr=0.01)
         way = torch.randn(1, 32, generator=rng)
-        for number in range(2000):
+        for number in range(4000):
             grad = 0.3 * way + torch.randn(1, 32, generator=rng)
             table.grad = sparse((1, 32), {0: grad[0].to(kind)})
-            optimisers.set_rate([optimiser], 0.01 * (1 - number / 2000))
+            optimisers.set_rate([optimiser], 0.01 * (1 - number / 4000))
             optimiser.step()
         ends.append(table.detach().float())
     torch.testing.assert_close(ends[1], ends[0], atol=0.02 * float(ends[0].abs().max()), rtol=0.02)

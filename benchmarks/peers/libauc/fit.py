@@ -38,8 +38,8 @@ from rankfold.encoders.row_inputs import RowShape  # noqa: E402
 from rankfold.encoders.rows import find_encoder  # noqa: E402
 from rankfold.encoders.towers import small_linear  # noqa: E402
 from rankfold.losses.low_fpr import above  # noqa: E402
+from rankfold.methods.ordinal.classifiers import by_thresholds  # noqa: E402
 from rankfold.methods.ordinal.module import GradingModule  # noqa: E402
-from rankfold.methods.ordinal.scores import by_thresholds  # noqa: E402
 from rankfold.methods.ordinal.training import MAX_BLOCK_ROWS, GradedConfig  # noqa: E402
 from rankfold.training.schedules import SCHEDULES, rate  # noqa: E402
 from rankfold.types import Graded  # noqa: E402

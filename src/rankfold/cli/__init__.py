@@ -32,26 +32,17 @@ from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
 
 _PANELS = {
-    "Get started": {"demo": demo, "methods": methods},
-    "Learn a model": {
-        "prepare": prepare,
-        "fit": fit,
-        "tune": tune,
-        "evaluate": evaluate,
-        "compare": compare,
-        "diagnose": diagnose,
-    },
-    "Use a model": {
-        "search": search,
-        "predict": predict,
-        "index": index,
-        "serve": serve,
-        "export": export,
-    },
-    "Change a model": {"extend": extend, "forget": forget},
-    "Inspect a folder": {"info": info, "verify": verify},
+    "Get started": (demo, methods),
+    "Learn a model": (prepare, fit, tune, evaluate, compare, diagnose),
+    "Use a model": (search, predict, index, serve, export),
+    "Change a model": (extend, forget),
+    "Inspect a folder": (info, verify),
 }
-COMMANDS = {name: module for commands in _PANELS.values() for name, module in commands.items()}
+COMMANDS = {
+    module.__name__.rpartition(".")[2]: (module, panel)
+    for panel, modules in _PANELS.items()
+    for module in modules
+}
 
 
 class Commands(TyperGroup):
@@ -72,9 +63,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for panel, commands in _PANELS.items():
-    for name, module in commands.items():
-        app.command(name, cls=Command, rich_help_panel=panel)(module.command)
+for name, (module, panel) in COMMANDS.items():
+    app.command(name, cls=Command, rich_help_panel=panel)(module.command)
 
 
 def _print_version(*, wanted: bool) -> None:

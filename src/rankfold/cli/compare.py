@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, defaults, is_given, option, options_in
+from rankfold.cli.options import Data, Json, Quiet, given, option, with_settings
 from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_DEFAULT = defaults(CompareOptions)
-
-
+@with_settings(
+    CompareOptions,
+    metavar={"budget": "TIME", "metrics": "NAME,NAME"},
+    unset=True,
+)
 def command(
     data: Data,
-    context: typer.Context,
     *,
     methods: Annotated[
         str | None,
@@ -41,18 +42,7 @@ def command(
             help="A published comparison, whose options are defaults. "
             "{rankfold.tasks.compare.protocols:PROTOCOLS}.",
         ),
-    ] = _DEFAULT.protocol,
-    trials: Annotated[int | None, option(CompareOptions, "trials", metavar="N")] = _DEFAULT.trials,
-    budget: Annotated[
-        str | None, option(CompareOptions, "budget", metavar="TIME")
-    ] = _DEFAULT.budget,
-    space: Annotated[str, option(CompareOptions, "space", metavar="NAME")] = _DEFAULT.space,
-    seeds: Annotated[int, option(CompareOptions, "seeds", metavar="N")] = _DEFAULT.seeds,
-    metrics: Annotated[
-        str | None, option(CompareOptions, "metrics", metavar="NAME,NAME")
-    ] = _DEFAULT.metrics,
-    metric: Annotated[str | None, option(CompareOptions, "metric")] = _DEFAULT.metric,
-    refit: Annotated[bool, option(CompareOptions, "refit")] = _DEFAULT.refit,
+    ] = None,
     sweep: Annotated[
         str | None,
         typer.Option(
@@ -63,21 +53,20 @@ def command(
         list[str] | None,
         typer.Option(metavar="METHOD.KEY=VALUE", help="A fixed setting, which is not tuned."),
     ] = None,
-    device: Annotated[str, option(CompareOptions, "device")] = _DEFAULT.device,
     json: Json = False,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Tune, fit and test methods in the same way; write results.json, results.csv, report.html.
 
     Without --trials or --budget every method has its defaults. The same command resumes a stopped
     comparison.
     """
-    options = options_in(CompareOptions, locals())
     from rankfold.tasks.compare import compare
     from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 
     say = console(quiet=quiet or json)
-    options = {name: value for name, value in options.items() if is_given(context, name)}
+    options = given(options) | {"out": out, "protocol": protocol}
     options |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
     try:
         with progress(quiet=quiet or json) as callback:
@@ -119,7 +108,7 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
 
     metrics, methods = results["metrics"], results["methods"]
     done = [method for method in methods if method["error"] is None]
-    done.sort(key=lambda method: -method["metrics"][metrics[0]]["mean"])
+    done.sort(key=lambda one: (not one["equal_terms"], -one["metrics"][metrics[0]]["mean"]))
     rows = [
         [
             method["name"],
@@ -128,20 +117,19 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
         ]
         for method in done
     ]
-    figures = published_figures(results) if done else None
-    for row in figures.rows if figures else ():
-        rows.append([f"{row.name}, published [{row.source}]", *row.cells, ""])
+    published = published_figures(results) if done else None
+    for name, source, cells in published.rows if published else ():
+        rows.append([f"{name}, published [{source}]", *cells, ""])
     if rows:
         seeds = pluralize(len(results["seeds"]), "seed")
-        title = f"{results['data']['name']}, {results['split']}, means over {seeds}"
+        width = f", width {results['width']}" if results["width"] else ""
+        title = f"{results['data']['name']}, {results['split']}{width}, means over {seeds}"
         print_table(title, ["method", *metrics, "fit, s"], rows, say)
         over = "rows" if results["data"]["kind"] == "graded" else "queries"
         say.print(f"* best or tied with the best: p >= .05 over {over} or seeds, paired, Holm")
         say.print(f"± half of the 95% interval over {results['queries']:,} {over}")
-    if figures is not None:
-        say.print(figures.note)
-        for number, source in enumerate(figures.sources, start=1):
-            say.print(f"[{number}] {source}")
+    for line in published.notes if published else ():
+        say.print(line)
     for method in methods:
         if method["error"] is not None:
             error = method["error"]

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
 _METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
-COMPARED: dict[str, dict[str, Any]] = {  # small settings: all of it takes about a minute
-    "popularity": {},
-    "puresvd": {"width": 32},
-    "bpr": {"width": 32, "epochs": 4},
-    "ials": {"width": 32, "sweeps": 4},
-    "rg2": {"width": 64},
-}
+COMPARED = ("popularity", "puresvd", "bpr", "ials", "rg2")
 
 
 def command(
@@ -56,11 +50,15 @@ def command(
     ranking = model.search(list(_PACKAGES), k=10)
     for package, keys in zip(_PACKAGES, ranking.keys, strict=True):
         say.print(f"{package}: {', '.join(map(str, keys))}")
-    say.rule("Several methods with small settings")
-    options: dict[str, Any] = {"metrics": _METRICS, "settings": COMPARED, "refit": False}
+    say.rule("Several methods with equal width and their default settings")
     with progress(quiet=quiet) as callback:
         results = compare(
-            out / "data", list(COMPARED), out=out / "comparison", progress=callback, **options
+            out / "data",
+            COMPARED,
+            out=out / "comparison",
+            metrics=_METRICS,
+            refit=False,
+            progress=callback,
         )
     _show(results, say)
     say.rule()
@@ -70,12 +68,12 @@ def command(
 
 def _show(results: Mapping[str, Any], say: Console) -> None:
     done = [method for method in results["methods"] if method["error"] is None]
-    done.sort(key=lambda method: -float(method["metrics"][_METRICS[0]]["mean"]))
+    done.sort(key=lambda one: (not one["equal_terms"], -one["metrics"][_METRICS[0]]["mean"]))
     rows = [
         [method["name"], *(f"{method['metrics'][metric]['mean']:.4f}" for metric in _METRICS)]
         for method in done
     ]
-    print_table("test split", ["method", *_METRICS], rows, say)
+    print_table(f"test split, width {results['width']}", ["method", *_METRICS], rows, say)
 
 
 def _report(results: Mapping[str, Any], path: Path) -> str:

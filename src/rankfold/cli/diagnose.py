@@ -10,7 +10,7 @@ import typer
 
 from rankfold import storage
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Json, Quiet, Seed
+from rankfold.cli.options import Json, Quiet, Seed, key_values
 from rankfold.errors import UserError
 
 
@@ -31,8 +31,7 @@ def command(
     ],
     method: Annotated[str, typer.Option(help="The method to train.")] = "cba",
     set: Annotated[
-        list[str] | None,
-        typer.Option(help="One setting of the diagnosis or the method.", metavar="KEY=VALUE"),
+        list[str] | None, key_values("One setting of the diagnosis or the method.")
     ] = None,
     seed: Seed = 0,
     json: Json = False,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Model, Quiet
+from rankfold.cli.options import Data, Json, Model, Quiet, given, with_settings
+from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from rankfold.tasks.evaluate_ranking import Evaluation
     from rankfold.tasks.tally import Stratum
 
-RANKING_METRICS = "ndcg@10,mrr@10,recall@20,hit@10,coverage@10"
-GRADED_METRICS = "tpr@fpr=.01,tpr@fpr=.05,tpr@fpr=.1,pauc@fpr=.1,auc,order"
-DEFAULT_SAMPLES = 1000
 DEFAULT_PROPENSITY = "0.55,1.5"
 
 
+@with_settings(
+    Certainty,
+    omit=["confidence"],
+    metavar={"bootstrap": "N", "calibration": "BINS"},
+    unset=True,
+)
 def command(
     model: Model,
     data: Data,
@@ -32,8 +36,8 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME,NAME",
-            help=f"Metrics with a cut-off; default: {RANKING_METRICS}. For graded rows, metrics "
-            f"with a false-positive rate; default: {GRADED_METRICS}.",
+            help=f"Metrics with a cut-off; default: {','.join(DEFAULT_METRICS)}. For graded rows, "
+            f"metrics with a false-positive rate; default: {','.join(GRADED_DEFAULTS)}.",
         ),
     ] = None,
     propensity: Annotated[
@@ -47,26 +51,12 @@ def command(
         bool,
         typer.Option("--strata", help="Also report by the frequency of the positives in train."),
     ] = False,
-    bootstrap: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help=f"Samples for the intervals of graded rows; default: {DEFAULT_SAMPLES}.",
-        ),
-    ] = None,
-    calibration: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BINS",
-            help="For graded rows: also report the share of rows above each grade, by score.",
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the bootstrap; default: 0.")] = None,
     index: Annotated[
         str, typer.Option(metavar="NAME", help="The index that searches vectors; see `search`.")
     ] = "exact",
     json: Json = False,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Measure a model: rank all candidates for every query of a split, or grade its rows."""
     from rankfold.metrics import parse_propensity
@@ -75,19 +65,17 @@ def command(
     from rankfold.tasks.evaluate_graded import GradedEvaluation
 
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
-    options = {"bootstrap": bootstrap, "calibration": calibration, "seed": seed}
-    given = None if propensity is None else parse_propensity(propensity)
     with progress(quiet=quiet or json) as callback:
         result = evaluate(
             load(model),
             data,
             split=split,  # type: ignore[arg-type]
             metrics=names,
-            propensity=given,
+            propensity=None if propensity is None else parse_propensity(propensity),
             strata=strata,
             index=index,
             progress=callback,
-            **{name: value for name, value in options.items() if value is not None},
+            **given(options),
         )
     if json:
         print_json(result.to_json())
@@ -119,15 +107,26 @@ def _show_ranking(result: Evaluation, title: str, out: Console) -> None:
 
 
 def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
-    columns = ["metric", "mean", "interval", *(f"> {name}" for name in result.grades[:-1])]
+    above = [f"> {name}" for name in result.grades[:-1]]
     rows = []
     for name, mean in result.metrics.items():
         ends = result.intervals.get(name)
         interval = "-" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}"
         rows.append([name, f"{mean:.4f}", interval, *_cells(result, result.thresholds.get(name))])
-    print_table(title, columns, rows, out)
-    _print_operating(result, out)
-    _print_calibration(result, out)
+    print_table(title, ["metric", "mean", "interval", *above], rows, out)
+    if result.operating:
+        _print_operating(result, above, out)
+    if result.calibration:  # all thresholds have the same bins: they divide the rows by score
+        rows = [
+            [
+                f"{bins[0]['score']:.4f}",
+                f"{bins[0]['rows']:,}",
+                *(f"{b['share']:.4f}" for b in bins),
+            ]
+            for bins in zip(*result.calibration, strict=True)
+        ]
+        title = "the share of rows above each grade, by score"
+        print_table(title, ["mean score", "rows", *above], rows, out, left=0)
     without = f"; {result.without_grade:,} without a grade" if result.without_grade else ""
     out.print(f"{result.queries:,} rows{without}; > g: rows above grade g against the others")
     for caution in result.cautions:
@@ -140,34 +139,19 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
         )
 
 
-def _print_operating(result: GradedEvaluation, out: Console) -> None:
+def _print_operating(result: GradedEvaluation, above: Sequence[str], out: Console) -> None:
     """The rates of the model's own cuts, which `predict` uses."""
-    if not result.operating:
-        return
     rows = [
         [f"{entry.fpr:g}", what, *_cells(result, values)]
         for entry in result.operating
         for what, values in (("fpr", entry.false_positives), ("tpr", entry.true_positives))
     ]
-    columns = ["fpr limit", "measured", *(f"> {name}" for name in result.grades[:-1])]
     title = f"rates at the cuts of the model, chosen on {result.operating_on}"
-    print_table(title, columns, rows, out, left=2)
+    print_table(title, ["fpr limit", "measured", *above], rows, out, left=2)
     if result.operating_on == "train":
         from rankfold.models.grader import CUTS_OF_TRAIN
 
         out.print(CUTS_OF_TRAIN, style="yellow")
-
-
-def _print_calibration(result: GradedEvaluation, out: Console) -> None:
-    """A row per bin. All thresholds have the same bins: they divide the rows by score."""
-    if not result.calibration:
-        return
-    rows = [
-        [f"{bins[0]['score']:.4f}", f"{bins[0]['rows']:,}", *(f"{b['share']:.4f}" for b in bins)]
-        for bins in zip(*result.calibration, strict=True)
-    ]
-    columns = ["mean score", "rows", *(f"> {name}" for name in result.grades[:-1])]
-    print_table("the share of rows above each grade, by score", columns, rows, out, left=0)
 
 
 def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> list[str]:

@@ -10,18 +10,19 @@ import typer
 
 from rankfold.cli.console import ProgressCallback, console, print_json, progress
 from rankfold.cli.info import describe_addition
-from rankfold.cli.options import Data, Json, MethodName, Quiet, defaults, flag, option, options_in
+from rankfold.cli.options import Data, Json, MethodName, Quiet, key_values, with_settings
+from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import FitOptions
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rankfold.training.history import History, Report
     from rankfold.types import Step
 
 
-DEFAULT = defaults(FitOptions)
-
-
+@with_settings(FitOptions, omit=["memory_budget"], metavar={"candidate_memory": "BYTES"})
 def command(
     method: MethodName,
     data: Data,
@@ -30,29 +31,11 @@ def command(
     config: Annotated[
         Path | None, typer.Option(help="Settings of the method as TOML.", metavar="F.toml")
     ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option(help="One setting; overrides --config.", metavar="KEY=VALUE")
-    ] = None,
-    seed: Annotated[int, option(FitOptions, "seed")] = DEFAULT.seed,
-    device: Annotated[str, option(FitOptions, "device")] = DEFAULT.device,
-    resume: Annotated[bool, flag(FitOptions, "resume")] = DEFAULT.resume,
-    refit: Annotated[bool, flag(FitOptions, "refit")] = DEFAULT.refit,
+    set: Annotated[list[str] | None, key_values("One setting; overrides --config.")] = None,
     add: Annotated[
         Path | None,
         typer.Option(help="Then add these pairs; an existing MODEL is not fitted again."),
     ] = None,
-    metric: Annotated[str | None, option(FitOptions, "metric")] = DEFAULT.metric,
-    patience: Annotated[int | None, option(FitOptions, "patience")] = DEFAULT.patience,
-    validation_queries: Annotated[
-        int, option(FitOptions, "validation_queries")
-    ] = DEFAULT.validation_queries,
-    checkpoint_seconds: Annotated[
-        float, option(FitOptions, "checkpoint_seconds")
-    ] = DEFAULT.checkpoint_seconds,
-    seconds: Annotated[float | None, option(FitOptions, "seconds")] = DEFAULT.seconds,
-    candidate_memory: Annotated[
-        int, option(FitOptions, "candidate_memory", metavar="BYTES")
-    ] = DEFAULT.candidate_memory,
     track: Annotated[
         str | None,
         typer.Option(
@@ -61,14 +44,13 @@ def command(
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Fit a model to prepared data; Ctrl-C keeps the last checkpoint for --resume."""
-    options = options_in(FitOptions, locals())
     from rankfold import config as settings
     from rankfold.distributed.connection import connect
-    from rankfold.errors import UserError
     from rankfold.tasks.fit import find_method, fit
-    from rankfold.tasks.update import exists, fit_and_add
+    from rankfold.tasks.update import fit_and_add
     from rankfold.training.checkpoint import path_of
     from rankfold.training.tracking import combine, tracked
 
@@ -77,23 +59,18 @@ def command(
     settings.check_names(find_method(method).config, given)
     if add is not None and connect().size > 1:
         raise UserError("--add works in one process only", hint="start it without torchrun")
-    checkpoint = path_of(out)
-    say = console(quiet=quiet or json)
-    finished = resume and exists(out) and not checkpoint.exists()
-    if add is not None and exists(out):
-        say.print(f"{out} exists: pairs are added, it is not fitted again")
-    elif checkpoint.exists() and not resume:
-        say.print(f"{checkpoint} of an unfinished fit will be replaced", style="yellow")
-    elif resume and not finished and not checkpoint.exists():
-        say.print(f"there is no checkpoint {checkpoint}: starting from the beginning")
-    logged = {"method": method, "data": str(data), "seed": seed, "refit": refit, **given}
-    where, score = track if connect().rank == 0 else None, metric or "score"
+    say, checkpoint = console(quiet=quiet or json), path_of(out)
+    finished = _announce(out, checkpoint, say, resume=options["resume"], adds=add is not None)
+    shared = {name: options[name] for name in ("seed", "refit")}
+    logged = {"method": method, "data": str(data), **shared, **given}
+    where, score = track if connect().rank == 0 else None, options["metric"] or "score"
     try:
         with (
             progress(quiet=quiet or json) as callback,
             tracked(where, method, logged, metric=score) as log,
         ):
-            options |= {**given, "report": combine(reporter(callback, score), log)}
+            report = combine(reporter(callback, score), log)
+            options |= {**given, "out": out, "report": report}
             fitted = (
                 fit_and_add(method, data, add, **options) if add else fit(method, data, **options)
             )
@@ -101,16 +78,30 @@ def command(
         hint = f"continue from {checkpoint} with --resume"
         say.print(f"stopped: {hint if checkpoint.exists() else 'there is no checkpoint yet'}")
         raise typer.Exit(INTERRUPTED) from None
-    if finished and add is None:
-        say.print(f"{out} was already finished: nothing to do")
     notes = fitted.model.notes
     if json:
         print_json({"model": str(out), "method": method, "notes": dict(notes)})
         return
+    if finished and add is None:
+        say.print(f"{out} was already finished: nothing to do")
     if add is not None:
         say.print(describe_addition(notes["added"][-1]))
     choice = find_method(method).describe(fitted.model) or describe_step(notes, notes["metric"])
     say.print(f"{out}: {method}, {choice}")
+
+
+def _announce(out: Path, checkpoint: Path, say: Console, *, resume: bool, adds: bool) -> bool:
+    """Say what becomes of an existing model or checkpoint; whether the model is finished."""
+    from rankfold.tasks.update import exists
+
+    finished = resume and exists(out) and not checkpoint.exists()
+    if adds and exists(out):
+        say.print(f"{out} exists: pairs are added, it is not fitted again")
+    elif checkpoint.exists() and not resume:
+        say.print(f"{checkpoint} of an unfinished fit will be replaced", style="yellow")
+    elif resume and not finished and not checkpoint.exists():
+        say.print(f"there is no checkpoint {checkpoint}: starting from the beginning")
+    return finished
 
 
 def describe_step(notes: Mapping[str, Any], metric: str) -> str:
@@ -131,11 +122,8 @@ def reporter(callback: ProgressCallback, metric: str) -> Report:
     def report(history: History, step: Step) -> None:
         entry = history.entries[-1] if step.whole else {}
         score = f", {metric} {entry['score']:.4f}" if "score" in entry else ""
-        of = (
-            history.steps
-            or (step.model.config.get("sweeps") if step.model else None)
-            or step.number
-        )
+        sweeps = step.model.config.get("sweeps") if step.model else None
+        of = history.steps or sweeps or step.number
         pace = f"{step.seconds:.2g} s per step" if step.whole else f"{step.seconds:.2g} s so far"
         loss = f", loss {step.loss:.6g}" if step.loss else ""  # 0: the method has no loss
         share = step.number / of if step.share is None else step.share

@@ -104,11 +104,13 @@ def _describe_rows(summary: dict[str, Any], out: Console) -> None:
     describe_dropped(summary["dropped"], out)
 
 
-def describe_dropped(entries: list[dict[str, Any]], out: Console) -> None:
+def describe_dropped(entries: list[dict[str, Any]], out: Console, of: str = "") -> None:
     """Print how many rows were dropped, why, and where the first of them are."""
     for entry in entries:
         first = f" ({', '.join(entry['first'])})" if entry.get("first") else ""
-        out.print(f"  dropped: {entry['rows']:,} for {entry['why']}{first}")
+        n = entry["rows"]
+        what = f"{of}: {pluralize(n, 'row')} dropped" if of else f"dropped: {n:,}"
+        out.print(f"  {what} for {entry['why']}{first}")
 
 
 def _describe_graded(summary: dict[str, Any], out: Console) -> None:
@@ -157,7 +159,7 @@ def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
         out.print(f"  unusable {side} features: {columns}", style="yellow")
     for doubt in entry.get("doubtful", []):
         _describe_doubt(f"{side} feature", doubt, out)
-    _describe_dropped(f"{side} features", entry["dropped"], out)
+    describe_dropped(entry["dropped"], out, f"{side} features")
 
 
 def _describe_doubt(what: str, entry: dict[str, str], out: Console) -> None:
@@ -169,22 +171,13 @@ def _describe_texts(entry: dict[str, Any], out: Console) -> None:
     """Print the sizes of the texts."""
     kind = "bags of features" if entry["kind"] == "bags" else f"tokens are {entry['kind']}s"
     out.print(f"  texts: {kind}, {entry['tokens']:,} distinct")
-    for side in ("query", "candidate"):
-        if side in entry:
-            texts = entry[side]
-            out.print(
-                f"  {side} texts: tokens per text: median {texts['median']:,}, maximum "
-                f"{texts['max']:,}; empty: {texts['empty']:,}; keys without text: "
-                f"{texts['without_text']:,}, without pairs: {texts['without_pairs']:,}"
-            )
-            _describe_dropped(f"{side} texts", texts["dropped"], out)
-
-
-def _describe_dropped(what: str, entries: list[dict[str, Any]], out: Console) -> None:
-    for entry in entries:
-        first = ", ".join(entry["first"])
-        rows = pluralize(entry["rows"], "row")
-        out.print(f"  {what}: {rows} dropped for {entry['why']} ({first})")
+    for side, texts in ((side, entry[side]) for side in ("query", "candidate") if side in entry):
+        out.print(
+            f"  {side} texts: tokens per text: median {texts['median']:,}, maximum "
+            f"{texts['max']:,}; empty: {texts['empty']:,}; keys without text: "
+            f"{texts['without_text']:,}, without pairs: {texts['without_pairs']:,}"
+        )
+        describe_dropped(texts["dropped"], out, f"{side} texts")
 
 
 def _describe_model(manifest: dict[str, Any], out: Console) -> None:
@@ -195,23 +188,18 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
         _describe_grades(manifest, out)
     else:
         out.print(f"  {n_queries:,} queries x {n_candidates:,} candidates")
-    if "texts" in manifest["files"]:
-        has_tokenizer = "tokenizer" in manifest["files"]
-        bags = "" if has_tokenizer else " of bags; it cannot read new texts"
+    files, notes = manifest["files"], manifest["notes"]
+    if "texts" in files:
+        bags = "" if "tokenizer" in files else " of bags; it cannot read new texts"
         out.print(f"  ranks by text: {manifest['n_tokens']:,} distinct tokens{bags}")
-    for name in ("index", "likeness"):
+    for name, shown in INDEX_NAMES.items():
         if name in manifest:
-            size = sum(
-                entry["size"]
-                for file, entry in manifest["files"].items()
-                if file.split("_")[0] == name
-            )
-            out.print(f"  {INDEX_NAMES[name]}: {describe_index(manifest[name])}; {_bytes(size)}")
-    notes = manifest["notes"]
+            size = sum(files[file]["size"] for file in files if file.split("_")[0] == name)
+            out.print(f"  {shown}: {describe_index(manifest[name])}; {_bytes(size)}")
     scores = [entry for entry in notes["history"] if "score" in entry]
     seconds = sum(entry["seconds"] for entry in notes["history"])
     out.print(f"  {len(notes['history'])} steps in {seconds:.1f} s, seed {notes['seed']}")
-    _describe_growth(notes, "texts" if "texts" in manifest["files"] else "features", out)
+    _describe_growth(notes, "texts" if "texts" in files else "features", out)
     if notes.get("path"):
         out.print(f"  chosen by {notes['chosen_by']} from {len(notes['path'])} points on the path")
     if scores:

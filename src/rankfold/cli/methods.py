@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 def command(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="A method, to list its settings. Default: all methods."
-        ),
+        str | None, typer.Argument(metavar="NAME", help="A method; default: all of them.")
     ] = None,
     *,
     json: Json = False,
@@ -57,12 +54,17 @@ def _print_methods(methods: "dict[str, Method]") -> None:
 
 
 def _print_settings(name: str, method: "Method") -> None:
-    from rankfold.config import describe_settings, describe_values
+    from rankfold.config import describe_values, list_settings
 
     out = console()
     out.print(f"{name}: {method.summary}; takes {method.data_kind}")
-    lines = []
-    for key, setting in describe_settings(method.config).items():
-        default = "none" if setting["default"] is None else str(setting["default"])
-        lines.append([key, default, describe_values(method.config, key), setting["help"]])
+    lines = [
+        [
+            key,
+            "none" if default is None else str(default),
+            describe_values(method.config, key),
+            declared.help,
+        ]
+        for key, default, declared in list_settings(method.config)
+    ]
     print_table("settings", ["name", "default", "values", "meaning"], lines, out, left=4)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import Field, fields
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, Any
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from rankfold.config import declarations
 
+F = TypeVar("F", bound=Callable[..., None])
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder from `rankfold fit`.")]
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="A folder from `rankfold prepare`.")]
 MethodName = Annotated[
@@ -58,36 +60,75 @@ def _entries(found: re.Match[str]) -> str:
     return ", ".join(registry)
 
 
-def option(config: type[Any], name: str, **arguments: Any) -> Any:
-    """A typer option with the help and choices that a setting declares."""
-    declared = declarations(config)[name]
-    choices = "" if declared.choices is None else f": {', '.join(declared.choices)}"
-    return typer.Option(help=f"{_capitalized(declared.help)}{choices}.", **arguments)
+def option(config: type[Any], name: str, *flags: str, **arguments: Any) -> Any:
+    """A typer option with the help that a setting declares."""
+    text = declarations(config)[name].help
+    return typer.Option(*flags, help=f"{text[0].upper()}{text[1:]}.", **arguments)
 
 
-def flag(config: type[Any], name: str) -> Any:
-    """A switch that can only be turned on: ``--resume`` without ``--no-resume``."""
-    help = _capitalized(declarations(config)[name].help)
-    return typer.Option(f"--{name.replace('_', '-')}", help=f"{help}.")
+def key_values(help: str) -> Any:
+    """``--set KEY=VALUE``, which may be repeated."""
+    return typer.Option(metavar="KEY=VALUE", help=help)
 
 
-def defaults(config: type[Any]) -> Any:
-    """The default of every setting that has one, as attributes."""
-    return SimpleNamespace(
-        **{one.name: one.default for one in fields(config) if one.default is not MISSING}
+def with_settings(
+    *configs: type[Any],
+    omit: Collection[str] = (),
+    metavar: Mapping[str, str] = MappingProxyType({}),
+    unset: bool = False,
+) -> Callable[[F], F]:
+    """Add an option for each setting that the command does not name; it gets them as ``**options``.
+
+    The type, default and help are those of the setting. Settings other than texts, numbers and
+    switches are left out.
+
+    Args:
+        configs: ``Settings`` classes.
+        omit: settings without an option.
+        metavar: what the help shows for a value, by setting.
+        unset: the default is None, so that ``given`` knows which options were given.
+    """
+
+    def decorate(command: F) -> F:
+        own = inspect.signature(command, eval_str=True)
+        named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        last = [one for one in named if one.name in ("json", "quiet")]
+        more = {
+            one.name: _parameter(config, one, kind, metavar.get(one.name), unset=unset)
+            for config in configs[::-1]  # of two settings with one name, the first counts
+            for one in fields(config)
+            if one.name not in (*own.parameters, *omit)
+            and (kind := _option_type(get_type_hints(config)[one.name])) is not None
+        }
+        parameters = [*(one for one in named if one not in last), *more.values(), *last]
+        command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _parameter(
+    config: type[Any], one: Field[Any], kind: Any, metavar: str | None, *, unset: bool
+) -> inspect.Parameter:
+    flags = [f"--{one.name.replace('_', '-')}"] if one.default is False else []  # without --no-
+    if len(one.name) == 1:
+        flags = [f"-{one.name}"]
+    info, default = option(config, one.name, *flags, metavar=metavar), one.default
+    if unset:
+        shown = "" if default is None or default is False else f"; default: {default}"
+        info.help, kind, default = f"{info.help[:-1]}{shown}.", kind | None, None
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
 
 
-def options_in(config: type[Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Those of ``values``, the arguments of a command, that are settings."""
-    return {one.name: values[one.name] for one in fields(config) if one.name in values}
+def _option_type(kind: Any) -> Any:
+    """The type of an option: text wherever the setting accepts text. None: it has no option."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    plain = next((one for one in (str, bool, int, float) if one in kinds), None)
+    return plain | None if plain is not None and NoneType in kinds else plain
 
 
-def is_given(context: typer.Context, name: str) -> bool:
-    """Whether an option was written on the command line."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
-
-
-def _capitalized(text: str) -> str:
-    return text[0].upper() + text[1:]
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a command ``with_settings(..., unset=True)`` that were given."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -10,13 +10,17 @@ import typer
 
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_dropped
-from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet
+from rankfold.cli.options import Index, Json, Model, Quiet, given, with_settings
 from rankfold.errors import pluralize
-
-DEFAULT_K = 10
-DEFAULT_FPR = 0.01
+from rankfold.tasks.options import GradeOptions, RankOptions
 
 
+@with_settings(
+    RankOptions,
+    GradeOptions,
+    metavar={"fpr": "RATE", "query_column": "NAME", "text_column": "NAME"},
+    unset=True,
+)
 def command(
     model: Model,
     inputs: Annotated[
@@ -29,34 +33,10 @@ def command(
     ],
     *,
     out: Annotated[Path, typer.Option(help="The file to write.", metavar="F.parquet")],
-    k: Annotated[
-        int | None, typer.Option("-k", help=f"Results per query; default: {DEFAULT_K}.")
-    ] = None,
-    fpr: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATE",
-            help="For a model that grades: the largest share of the rows below a grade that may "
-            f"get that grade or a higher one; default: {DEFAULT_FPR}.",
-        ),
-    ] = None,
-    query_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The column of keys; 'none' numbers the rows of texts."),
-    ] = None,
-    text_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The column of texts.")
-    ] = None,
-    with_text: Annotated[
-        bool, typer.Option("--with-text", help="Also write the texts of the candidates.")
-    ] = False,
-    include_seen: IncludeSeen = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse unknown queries and bad rows.")
-    ] = False,
     index: Index = None,
     json: Json = False,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Rank candidates for every query of a file, or grade its rows.
 
@@ -65,19 +45,9 @@ def command(
     from rankfold.models.load import load
     from rankfold.tasks.predict import predict
 
-    options: dict[str, Any] = {
-        "k": k,
-        "fpr": fpr,
-        "query_column": query_column,
-        "text_column": text_column,
-        "with_text": with_text or None,
-        "include_seen": include_seen or None,
-        "strict": strict or None,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
     loaded = load(model, index=index)
     with progress(quiet=quiet or json) as callback:
-        done = predict(loaded, inputs, out, progress=callback, **given)
+        done = predict(loaded, inputs, out, progress=callback, **given(options))
     if json:
         print_json({"out": str(out), **done})
         return

@@ -51,16 +51,10 @@ def command(
     """Show the best candidates for a query, a history, a text or a candidate."""
     from rankfold.models.load import load_ranker
 
-    given: dict[str, Any] = {}
-    if query is not None:
-        given["queries"] = [query]
-    if history:
-        parts = history[0].split(",") if len(history) == 1 else history
-        given["history"] = [key for key in parts if key]
-    if text is not None:
-        given["text"] = [text]
-    if candidate is not None:
-        given["candidates"] = [candidate]
+    keys = history[0].split(",") if history and len(history) == 1 else history
+    chosen = [key for key in keys if key] if keys else None
+    every = {"queries": query, "history": chosen, "text": text, "candidates": candidate}
+    given: dict[str, Any] = {by: value for by, value in every.items() if value is not None}
     if len(given) != 1:
         raise UserError(
             f"`search` takes one input, got {len(given)}",
@@ -75,9 +69,8 @@ def command(
     asked = query or candidate or text or ",".join(history or [])
     pairs = zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False)
     results: list[dict[str, Any]] = [{"candidate": key, "score": score} for key, score in pairs]
-    if ranking.texts is not None:
-        both = zip(results, ranking.texts[0], strict=True)
-        results = [{**entry, "text": words} for entry, words in both]
+    for entry, words in zip(results, ranking.texts[0] if ranking.texts else (), strict=False):
+        entry["text"] = words
     if json:
         print_json({"query": asked, "results": results})
     else:
@@ -90,7 +83,7 @@ def _explain(ranker: Ranker, given: dict[str, Any], out: Console) -> None:
         out.print(f"by an index: {describe_index(ranker.about)}")
     if given.get("history") == []:
         out.print("the history is empty: these are the most popular candidates")
-    if "text" in given and not len(ranker.tokens(given["text"]).tokens):
+    if "text" in given and not len(ranker.tokens([given["text"]]).tokens):
         out.print("no word of the text is known: these are the most popular candidates")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankfold.errors import UserError
+from rankfold.errors import UserError, require
 
 if TYPE_CHECKING:
     from rankfold.serve.models import Models
@@ -52,14 +52,8 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not log each request.")] = False,
 ) -> None:
     """Answer over HTTP: / is a page to try the models, /docs describes the API."""
-    try:
-        import fastapi  # noqa: F401
-        import httptools  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            f"the server needs {error.name}", hint="pip install 'rankfold[serve]'"
-        ) from None
+    for package in ("fastapi", "httptools", "uvicorn"):
+        require(package, "the server", "serve")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle search threads would spin
     import torch
 
@@ -76,14 +70,8 @@ def command(
             f"warning: other machines can reach {host}, and no token is required\n"
             f"hint: set {_TOKEN_VARIABLE}, or use --token-file\n"
         )
-    limits = Limits(
-        body=max_body,
-        batch=max_batch,
-        k=max_k,
-        text=max_text,
-        requests=max_requests,
-        timeout=timeout,
-    )
+    sizes = {"body": max_body, "batch": max_batch, "k": max_k, "text": max_text}
+    limits = Limits(**sizes, requests=max_requests, timeout=timeout)
     log = Log(requests=not quiet)
     serve(
         folders, host, port, limits=limits, token=token, grace=grace, log=log, on_ready=_print_ready

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, MethodName, Quiet, defaults, option, options_in
+from rankfold.cli.options import Data, Json, MethodName, Quiet, key_values, option, with_settings
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import TuneOptions
 
@@ -21,29 +21,20 @@ if TYPE_CHECKING:
     from rankfold.tasks.tune.plan import Trial
 
 _MAX_ROWS = 10  # trials in the table
-_DEFAULT = defaults(TuneOptions)
 
 
+@with_settings(TuneOptions, metavar={"budget": "TIME"})
 def command(
     method: MethodName,
     data: Data,
     *,
     out: Annotated[Path, option(TuneOptions, "out", metavar="DIR")],
-    trials: Annotated[int | None, option(TuneOptions, "trials")] = _DEFAULT.trials,
-    budget: Annotated[str | None, option(TuneOptions, "budget", metavar="TIME")] = _DEFAULT.budget,
-    metric: Annotated[str | None, option(TuneOptions, "metric")] = _DEFAULT.metric,
-    seed: Annotated[int, option(TuneOptions, "seed")] = _DEFAULT.seed,
-    space: Annotated[str, option(TuneOptions, "space")] = _DEFAULT.space,
-    set: Annotated[
-        list[str] | None,
-        typer.Option(help="A fixed setting, which is not searched.", metavar="KEY=VALUE"),
-    ] = None,
-    device: Annotated[str, option(TuneOptions, "device")] = _DEFAULT.device,
+    set: Annotated[list[str] | None, key_values("A fixed setting, which is not searched.")] = None,
     json: Json = False,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Search for better settings; Ctrl-C keeps the trials, and the same command resumes."""
-    options = options_in(TuneOptions, locals())
     from rankfold import config as settings
     from rankfold.tasks.fit import find_method
     from rankfold.tasks.tune import tune
@@ -53,7 +44,7 @@ def command(
     say = console(quiet=quiet or json)
     try:
         with progress(quiet=quiet or json) as callback:
-            result = tune(method, data, **options, fixed=fixed, report=callback)
+            result = tune(method, data, out=out, **options, fixed=fixed, report=callback)
     except KeyboardInterrupt:
         say.print(f"stopped: the same command resumes the search in {out}")
         raise typer.Exit(INTERRUPTED) from None

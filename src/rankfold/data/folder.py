@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import polars as pl
-import torch
 from torch import Tensor
 
 from rankfold import storage
@@ -27,7 +27,9 @@ from rankfold.types import (
     Vocabulary,
     to_tensors,
 )
+from rankfold.types.data import Lists
 
+L = TypeVar("L", bound=Lists)
 PARTS = ("train", "validation", "test", "excluded", "given")
 TOKENIZER = "tokenizer"
 _SIDES = {"query": "queries", "candidate": "candidates"}
@@ -73,14 +75,17 @@ def _in_shards(
         return {name: to_tensors(part)}
     if isinstance(part, Graded):
         raise UserError("graded rows cannot be sharded", hint="leave --shards out")
-    n = len(part) if isinstance(part, Texts) else part.n_queries
-    bounds = [n * shard // shards for shard in range(shards + 1)]
-    pairs = enumerate(pairwise(bounds))
-    return {_shard(name, number): to_tensors(part.part(*ends)) for number, ends in pairs}
+    bounds = enumerate(_bounds(len(part.offsets) - 1, shards))
+    return {_shard(name, number, shards): to_tensors(part.part(*ends)) for number, ends in bounds}
 
 
-def _shard(name: str, number: int) -> str:
-    return f"{name}_{number:05}"
+def _shard(name: str, number: int, shards: int) -> str:
+    return name if shards == 1 else f"{name}_{number:05}"
+
+
+def _bounds(n: int, shards: int) -> Iterator[tuple[int, int]]:
+    """Start and stop of the queries in each of the files."""
+    return pairwise(n * shard // shards for shard in range(shards + 1))
 
 
 def to_table(vocabulary: Vocabulary) -> pl.DataFrame:
@@ -105,16 +110,15 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
     n_queries, n_candidates = meta["sizes"]
     graded = meta["data_kind"] == "graded"
     columns = Columns.from_json(meta["columns"]) if "columns" in meta else None
-    held = _HeldQueries(
-        n_queries, (0, n_queries) if graded else comm.share(n_queries), _shards(meta)
-    )
+    rows = (0, n_queries) if graded else comm.share(n_queries)
+    held = partial(_held_lists, folder, rows)
     parts: dict[str, Any] = {}
     for name in PARTS:
         if graded and name in folder:
-            rows = _from_graded(folder.tensors(name), columns)
-            parts[name] = rows.part(*comm.share(len(rows)))
-        elif held.file(name) in folder:
-            parts[name] = _pairs(folder, name, n_candidates, held)
+            split = _from_graded(folder.tensors(name), columns)
+            parts[name] = split.part(*comm.share(len(split)))
+        elif not graded:
+            parts[name] = held(name, partial(_pairs, folder, n_candidates))
     return Dataset(
         kind=meta["data_kind"],
         train=parts["train"],
@@ -122,12 +126,12 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
         test=parts.get("test"),
         excluded=parts.get("excluded"),
         given=parts.get("given"),
-        query_texts=_query_texts(folder, held),
+        query_texts=held("query_texts", partial(_texts, folder)),
         candidate_texts=texts_of(folder, "candidate_texts", n_candidates),
         tokenizer=tokenizer_of(folder),
         n_tokens=meta.get("n_tokens", 0),
-        query_features=_features(folder, "query", n_queries, held.rows),
-        candidate_features=_features(folder, "candidate", n_candidates),
+        query_features=_features(folder, "query", n_queries, rows),
+        candidate_features=_features(folder, "candidate", n_candidates, (0, n_candidates)),
         queries=vocabulary(folder, "queries", n_queries),
         candidates=vocabulary(
             folder, "candidates", n_candidates, texts=graded or "candidate_texts" in folder
@@ -135,7 +139,7 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
         columns=columns,
         summary=meta["summary"],
         fingerprint=meta["fingerprint"],
-        first=held.rows[0],
+        first=rows[0],
     )
 
 
@@ -147,95 +151,44 @@ def part(data: Dataset, comm: Comm) -> Dataset:
         splits: dict[str, Any] = {n: p for n in PARTS if (p := getattr(data, n)) is not None}
         return replace(data, **{n: p.part(*comm.share(len(p))) for n, p in splits.items()})
     start, stop = comm.share(len(data.queries))
-    names = (*PARTS, "query_texts")
+    names = (*PARTS, "query_texts", "query_features")
     held = {n: p.part(start, stop) for n in names if (p := getattr(data, n)) is not None}
-    features = data.query_features
-    if features is not None:
-        held["query_features"] = _rows(features, (start, stop))
     return replace(data, **held, first=start)
 
 
-class _HeldQueries(NamedTuple):
-    """The queries of this process, and the number of files of all queries."""
+def _held_lists(
+    folder: storage.Folder, rows: tuple[int, int], name: str, read_file: Callable[[str, int], L]
+) -> L | None:
+    """The lists of the queries ``rows``, from the files with some of them; None: there are none.
 
-    n: int  # all queries
-    rows: tuple[int, int]  # start and stop
-    shards: int
-
-    def file(self, name: str) -> str:
-        """The first file of a part."""
-        return name if self.shards == 1 else _shard(name, 0)
-
-    def files(self, name: str) -> Iterator[tuple[str, int, int, int]]:
-        """Each file with some of the rows: name, size, first and last row inside the file."""
-        for shard in range(self.shards):
-            start, stop = self.n * shard // self.shards, self.n * (shard + 1) // self.shards
-            first, last = max(start, self.rows[0]), min(stop, self.rows[1])
-            if self.rows[0] == self.rows[1]:  # no rows: any file will do
-                yield self.file(name), stop, 0, 0
-                return
-            if first < last:
-                file = name if self.shards == 1 else _shard(name, shard)
-                yield file, stop - start, first - start, last - start
-
-
-def _shards(meta: Mapping[str, Any]) -> int:
-    shards = meta.get("shards", 1)
+    ``read_file`` is given the name of a file and the number of its queries.
+    """
+    n, shards = folder.manifest["sizes"][0], folder.manifest.get("shards", 1)
     if not isinstance(shards, int) or shards < 1:
         raise ValueError(f"it has {shards!r} shards")
-    return shards
-
-
-def _pairs(
-    folder: storage.Folder, name: str, n_candidates: int, held: _HeldQueries
-) -> Interactions:
-    parts = []
-    for file, size, start, stop in held.files(name):
-        content = from_tensors(folder.tensors(file), n_candidates)
-        if content.n_queries != size:
-            raise ValueError(f"{file} has {content.n_queries:,} queries, not {size:,}")
-        parts.append(content if (start, stop) == (0, size) else content.part(start, stop))
-    return parts[0] if len(parts) == 1 else join(parts)
-
-
-def join(parts: Sequence[Interactions]) -> Interactions:
-    """The rows of all parts, one after another, in memory."""
-    offsets = _join_offsets([part.offsets for part in parts])
-    grades = [part.grades for part in parts if part.grades is not None]
-    joined = torch.cat(grades) if len(grades) == len(parts) else None
-    candidates = torch.cat([part.candidates for part in parts])
-    return Interactions(offsets, candidates, joined, parts[0].n_candidates)
-
-
-def _join_offsets(offsets: Sequence[Tensor]) -> Tensor:
-    counts = torch.cat([one.diff() for one in offsets])
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-
-
-def _query_texts(folder: storage.Folder, held: _HeldQueries) -> Texts | None:
-    if held.file("query_texts") not in folder:
+    if _shard(name, 0, shards) not in folder:
         return None
+    low, high = rows
     parts = []
-    for file, size, start, stop in held.files("query_texts"):
-        content = texts_of(folder, file, size)
-        assert content is not None  # a missing file of several is an error
-        parts.append(content if (start, stop) == (0, size) else content.part(start, stop))
-    if len(parts) == 1:
-        return parts[0]
-    tokens = torch.cat([part.tokens for part in parts])
-    weights = [part.weights for part in parts if part.weights is not None]
-    joined = torch.cat(weights) if len(weights) == len(parts) else None
-    return Texts(_join_offsets([part.offsets for part in parts]), tokens, joined)
+    for number, (start, stop) in enumerate(_bounds(n, shards)):
+        own = max(start, low) - start, min(stop, high) - start
+        if low == high and number == 0:  # no rows: any file will do
+            own = 0, 0
+        elif own[0] >= own[1]:
+            continue
+        content = read_file(_shard(name, number, shards), stop - start)
+        parts.append(content if own == (0, stop - start) else content.part(*own))
+    return parts[0].join(*parts[1:])
 
 
-def _rows(features: Features, rows: tuple[int, int]) -> Features:
-    own = slice(*rows)
-    return Features(features.numbers[own], features.categories[own], features.columns)
+def _pairs(folder: storage.Folder, n_candidates: int, name: str, n: int) -> Interactions:
+    pairs = from_tensors(folder.tensors(name), n_candidates)
+    if pairs.n_queries != n:
+        raise ValueError(f"{name} has {pairs.n_queries:,} queries, not {n:,}")
+    return pairs
 
 
-def _features(
-    folder: storage.Folder, side: str, n: int, rows: tuple[int, int] | None = None
-) -> Features | None:
+def _features(folder: storage.Folder, side: str, n: int, rows: tuple[int, int]) -> Features | None:
     name = f"{side}_features"
     if name not in folder:
         return None
@@ -244,13 +197,15 @@ def _features(
     shapes = [tuple(tensor.shape) for tensor in (features.numbers, features.categories)]
     if shapes != [(n, len(columns.numbers)), (n, len(columns.levels))]:
         raise ValueError(f"the {side} features have shapes {shapes}")
-    return features if rows in (None, (0, n)) else _rows(features, rows or (0, n))
+    return features.part(*rows)
 
 
 def texts_of(folder: storage.Folder, name: str, n: int) -> Texts | None:
     """The texts of n rows, if there are any; ``check_content`` checks their content."""
-    if name not in folder:
-        return None
+    return _texts(folder, name, n) if name in folder else None
+
+
+def _texts(folder: storage.Folder, name: str, n: int) -> Texts:
     tensors = folder.tensors(name)
     texts = Texts(tensors["offsets"], tensors["tokens"], tensors.get("weights"))
     shapes = {tuple(tensor.shape) for tensor in (texts.tokens, texts.weights) if tensor is not None}
@@ -309,15 +264,11 @@ def check_content(data: Dataset) -> None:
     """A UserError if the content is damaged. Loading checks sizes and shapes only."""
     for name in PARTS:
         part = getattr(data, name)
-        if isinstance(part, Interactions) and part.n_pairs:
-            low, high = (int(end) for end in torch.aminmax(part.candidates))
-            ordered = bool((part.offsets.diff() >= 0).all())
-            complete = int(part.offsets[0]) == 0 and int(part.offsets[-1]) == part.n_pairs
-            if low < 0 or high >= part.n_candidates or not ordered or not complete:
-                raise _damaged(f"{name} pairs")
+        if isinstance(part, Interactions) and not _valid(part, part.candidates, part.n_candidates):
+            raise _damaged(f"{name} pairs")
         if isinstance(part, Graded) and not _rows_valid(part, data):
             raise _damaged(f"{name} rows")
-    for side in ("query", "candidate"):
+    for side in _SIDES:
         features: Features | None = getattr(data, f"{side}_features")
         if features is not None and not _categories_valid(features.categories, features.columns):
             raise _damaged(f"{side} features")
@@ -328,32 +279,32 @@ def check_content(data: Dataset) -> None:
 
 def _rows_valid(part: Graded, data: Dataset) -> bool:
     """Whether all grades and categories exist."""
-    if len(part):
-        low, high = (int(end) for end in torch.aminmax(part.grades))
-        if low < -1 or high >= len(data.candidates):
-            return False
-    return data.columns is None or _categories_valid(part.categories, data.columns)
+    known = _within(part.grades, -1, len(data.candidates))
+    return known and (data.columns is None or _categories_valid(part.categories, data.columns))
 
 
 def _categories_valid(categories: Tensor, columns: Columns) -> bool:
     """Whether each category is a place in its levels, or -1."""
-    if not categories.numel():
-        return True
-    sizes = torch.tensor([len(values) for values in columns.levels.values()])
-    lowest, highest = torch.aminmax(categories, dim=0)
-    return bool((lowest >= -1).all()) and bool((highest < sizes).all())
+    sizes = map(len, columns.levels.values())
+    return all(_within(places, -1, n) for places, n in zip(categories.T, sizes, strict=False))
 
 
 def texts_valid(texts: Texts, n_tokens: int) -> bool:
     """Whether the offsets ascend and all tokens are below ``n_tokens``."""
-    ends = int(texts.offsets[0]), int(texts.offsets[-1])
-    if ends != (0, len(texts.tokens)) or bool((texts.counts() < 0).any()):
-        return False
-    if len(texts.tokens) == 0:
-        return True
-    low, high = (int(end) for end in torch.aminmax(texts.tokens))
     finite = texts.weights is None or bool(texts.weights.isfinite().all())
-    return low >= 0 and high < n_tokens and finite
+    return finite and _valid(texts, texts.tokens, n_tokens)
+
+
+def _valid(lists: Lists, entries: Tensor, n: int) -> bool:
+    """Whether the offsets ascend from 0 to the number of entries, which are all below n."""
+    ends = int(lists.offsets[0]), int(lists.offsets[-1])
+    ordered = ends == (0, len(entries)) and bool((lists.counts() >= 0).all())
+    return ordered and _within(entries, 0, n)
+
+
+def _within(values: Tensor, low: int, high: int) -> bool:
+    """Whether all values are at least ``low`` and below ``high``."""
+    return not values.numel() or (int(values.min()) >= low and int(values.max()) < high)
 
 
 def _damaged(what: str) -> UserError:

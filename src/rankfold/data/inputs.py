@@ -19,17 +19,17 @@ from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
 from rankfold.data.read.columns import NONE, PairColumns
 from rankfold.data.read.documents import DocumentColumns, Documents, read_documents
 from rankfold.data.read.files import base_suffix, expand, lines
-from rankfold.data.read.graded_rows import RawRows, RowOptions, drop_named, read_all
+from rankfold.data.read.graded_rows import RowOptions, drop_named, read_all
 from rankfold.data.read.images import ImageShape
 from rankfold.data.read.keyed_tables import TextTable, check_source, open_table, open_texts
-from rankfold.data.read.reading import BadRows, Reading
+from rankfold.data.read.reading import BadRows, RawRows, Reading
 from rankfold.data.read.tables import is_text, read_frame, read_table, stack
 from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES
 from rankfold.errors import UserError
-from rankfold.types import SPLITS, Dataset
+from rankfold.types import SPLITS
 
-Rows = pl.LazyFrame | Documents | GradedRows | Dataset
+Rows = pl.LazyFrame | Documents | GradedRows
 _LINES_SAMPLED = 10  # to detect adjacency files
 
 
@@ -110,8 +110,7 @@ def _read_features(
     items = [(number, item) for number, value in given for item in _items(value)]
     shape = ImageShape(options.image_size, options.image_size)
     rows = read_all(items, RowOptions(options.grade_column, options.query_column, shape), reading)
-    keeps_splits = options.train is not None or options.split is None
-    rows = rows if keeps_splits else replace(rows, splits=None)
+    rows = rows if options.keeps_splits else replace(rows, splits=None)
     return drop_named(rows, _listed(options.drop_columns))
 
 
@@ -136,13 +135,13 @@ def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading
     reading.progress(f"reading {options.source}", 0.0)
     rows = read(expand(inputs), reading)
     if isinstance(rows, RawRows):
+        if rows.splits is not None:
+            _check_official(options)
         return drop_named(rows, _listed(options.drop_columns))
-    if isinstance(rows, Dataset):
-        _check_official(options)
-    if isinstance(rows, Dataset | Documents):
+    if isinstance(rows, Documents):
         return rows
     columns = PairColumns("query", "candidate", None, None if _wants_time(options) else NONE)
-    if not isinstance(rows, Mapping):
+    if isinstance(rows, pl.LazyFrame):
         return read_frame(rows, columns, options.source, reading)
     splits = {n: read_frame(part, columns, SPLITS[n], reading) for n, part in rows.items()}
     return stack([(SPLITS[n], _in_split(part, n)) for n, part in splits.items()])
@@ -162,8 +161,7 @@ def _check_official(options: Preparation) -> None:
 
 
 def _read_split(number: int, value: Input, options: Preparation, reading: Reading) -> pl.LazyFrame:
-    rows = _read_pairs([value], options, reading)
-    return _in_split(rows, number)
+    return _in_split(_read_pairs([value], options, reading), number)
 
 
 def _in_split(rows: pl.LazyFrame, number: int) -> pl.LazyFrame:
@@ -227,7 +225,7 @@ def check_tables(options: Preparation) -> None:
             check_source(table, what)
     texts = (options.query_texts, options.candidate_texts)
     if options.format == "texts" or any(table is not None for table in texts):
-        tokens.check_library()
+        tokens.check_tokenizers()
 
 
 def read_tables(options: Preparation, reading: Reading, rows: Rows) -> SideTables:
@@ -241,7 +239,7 @@ def read_tables(options: Preparation, reading: Reading, rows: Rows) -> SideTable
         table = getattr(options, f"{side}_{what}")
         if table is None:
             continue
-        is_graded = isinstance(rows, Dataset | GradedRows)
+        is_graded = isinstance(rows, GradedRows)
         own_table = tables[what].get(side)
         if is_graded or (own_table is not None and own_table.has_texts):
             kind = "graded rows" if is_graded else "these documents"

@@ -18,24 +18,10 @@ Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
 FORMATS = ("table", "adjacency", "texts", "xc", "features")
 _PAIR_COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column")
-_PAIRS_ONLY = [
-    "candidate_column",
-    "time_column",
-    "header",
-    "text_column",
-    "label_separator",
-    "content",
-    "tokens",
-    "vocabulary",
-    "min_grade",
-    "exclude_self",
-    "min_query_pairs",
-    "min_candidate_pairs",
-    "kcore",
-    "fold_in",
-    "duplicates",
-    "shards",
-]
+_TEXTS_ONLY = ("text_column", "label_separator", "content", "tokens", "vocabulary")
+_MIN_PAIRS = ("min_query_pairs", "min_candidate_pairs", "kcore")
+_FILTERS = ("min_grade", "exclude_self", *_MIN_PAIRS, "fold_in", "duplicates")
+_PAIRS_ONLY = ("candidate_column", "time_column", "header", *_TEXTS_ONLY, *_FILTERS, "shards")
 GRADED_ONLY = ("grades", "drop_columns", "image_size")
 _SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "train")
 
@@ -109,9 +95,7 @@ class Preparation(Settings):
     )
     content: bool = setting(False, help="add the content of a document to its title (xc)")
     tokens: str = setting(
-        "word",
-        choices=_TOKEN_KINDS,
-        help="the tokens that texts become: word or word-piece",
+        "word", choices=_TOKEN_KINDS, help="the tokens that texts become: word or word-piece"
     )
     vocabulary: int | None = setting(
         None, at_least=1, help="maximum number of tokens (default: depends on the kind of tokens)"
@@ -121,15 +105,10 @@ class Preparation(Settings):
     )
     drop_columns: str | Sequence[str] | None = setting(None, help="columns of features to drop")
     image_size: int = setting(
-        64,
-        at_least=1,
-        at_most=4096,
-        help="height and width of images from files, in pixels (features)",
+        64, at_least=1, at_most=4096, help="pixels per side of images from files (features)"
     )
     duplicates: str = setting(
-        "highest",
-        choices=_DUPLICATES,
-        help="which of equal pairs is kept: highest (grade) or last",
+        "highest", choices=_DUPLICATES, help="which of equal pairs is kept: highest (grade) or last"
     )
     min_grade: float | None = setting(None, help="drop pairs with a lower grade")
     exclude_self: bool = setting(
@@ -157,15 +136,17 @@ class Preparation(Settings):
     seed: int = setting(0, at_least=0, help="seed of the split")
     strict: bool = setting(False, help="refuse bad rows instead of dropping them")
     shards: int = setting(
-        1,
-        at_least=1,
-        at_most=99_999,
-        help="number of files for the pairs, by contiguous queries",
+        1, at_least=1, at_most=99_999, help="number of files for the pairs, by contiguous queries"
     )
 
     def __post_init__(self) -> None:
         check(self)
         _check_kind(self)
+
+    @property
+    def keeps_splits(self) -> bool:
+        """Whether splits in the input are kept: they are unless ``split`` is set."""
+        return self.train is not None or self.split is None
 
     @property
     def named_columns(self) -> list[str]:
@@ -196,10 +177,7 @@ def _check_kind(options: Preparation) -> None:
     unused: Sequence[str] = _PAIRS_ONLY if is_graded else GRADED_ONLY
     rows = "graded rows" if is_graded else "pairs"
     if graded_source:
-        unused, rows = (
-            (*_PAIRS_ONLY, *_SET_BY_GRADED_SOURCE),
-            f"rows of the source {options.source}",
-        )
+        unused, rows = (*unused, *_SET_BY_GRADED_SOURCE), f"rows of the source {options.source}"
     for name in unused:
         if not is_default(options, name):
             hint = "it is for --format features" if name in GRADED_ONLY else "leave it out"

@@ -26,13 +26,11 @@ from rankfold.data.build.pairs import (
     check_not_empty,
     compact,
     core,
-    frequent_candidates,
-    frequent_queries,
+    frequent,
     number,
-    own_rows,
     positive,
 )
-from rankfold.data.build.side_features import SideTables, TokenOptions
+from rankfold.data.build.side_features import SideTables
 from rankfold.data.inputs import check_tables, read_inputs, read_tables
 from rankfold.data.options import Input, Preparation
 from rankfold.data.read import memory
@@ -44,7 +42,6 @@ from rankfold.errors import UserError
 from rankfold.types import (
     SPLITS,
     TRAIN,
-    VALIDATION,
     Comm,
     Dataset,
     Interactions,
@@ -81,11 +78,10 @@ def prepare(
 def _build(inputs: tuple[Input, ...], options: Preparation, reading: Reading) -> Dataset:
     rows = read_inputs(inputs, options, reading)
     tables = read_tables(options, reading, rows)
-    if isinstance(rows, Dataset):
-        return rows
     if isinstance(rows, GradedRows):
-        split = graded.SplitOptions(options.split, options.validation_share, options.seed)
-        return graded.assemble(rows, split, reading)
+        reading.progress("splitting", 0.0)
+        splits = graded.assign(rows, options.split, options.validation_share, options.seed)
+        return graded.assemble(rows, splits, reading)
     return _assemble(rows, tables, options, reading)
 
 
@@ -113,14 +109,15 @@ def _assemble(
     rule = split.default_rule(by_queries=by_queries) if options.split is None else options.split
     splitter = split.parse(rule, options.validation_share)  # an error comes before long work
     reading.progress("numbering keys", 0.0)
-    pairs, queries, candidates = number(_frame(rows, options))
+    frame = rows.pairs if isinstance(rows, Documents) else rows
+    if not options.keeps_splits:
+        frame = frame.drop("split", strict=False)
+    pairs, queries, candidates = number(frame)
     dropped = reading.bad.summary()
     n_read = len(pairs) + sum(entry["rows"] for entry in dropped)
     if len(pairs) == 0:
-        raise UserError(
-            "there are no usable rows" if n_read else "the input has no rows",
-            hint="; ".join(reading.bad.describe()) or "is it the right file?",
-        )
+        problem = "there are no usable rows" if n_read else "the input has no rows"
+        raise UserError(problem, hint=reading.bad.hint())
     reading.progress("filtering", 0.0)
     given = rows.excluded if isinstance(rows, Documents) else None
     for name, keep, hint in _filters(pairs, options, queries, candidates, given):
@@ -139,19 +136,12 @@ def _assemble(
             dropped.append({"why": "held out, candidate not in train", "rows": before - len(pairs)})
         pairs, queries, candidates = compact(pairs, queries, candidates)
     pairs, keys = side_features.join(pairs, {"query": queries, "candidate": candidates}, tables)
-    token_options = TokenOptions(options.tokens, options.vocabulary)
-    sides = side_features.describe(pairs, keys, tables, token_options, reading.progress)
+    kind, size = options.tokens, options.vocabulary
+    sides = side_features.describe(pairs, keys, tables, kind, size, reading.progress)
     source = {} if options.source is None else {"source": options.source}
     history = {**source, "rows": n_read, "dropped": dropped, **sides.summary}
     data = to_dataset(pairs, keys, sides, history)
     return replace(data, excluded=_excluded(data, options, given))
-
-
-def _frame(rows: pl.LazyFrame | Documents, options: Preparation) -> pl.LazyFrame:
-    """The pairs; the splits of documents and of a source are kept unless ``split`` is set."""
-    pairs = rows.pairs if isinstance(rows, Documents) else rows
-    keeps_splits = options.train is not None or options.split is None
-    return pairs if keeps_splits else pairs.drop("split", strict=False)
 
 
 def _excluded(
@@ -174,14 +164,9 @@ def _split(
 ) -> Pairs:
     """The pairs with their splits, given or drawn by the seed."""
     rng = np.random.default_rng(options.seed)
-    carves = options.validation is None and options.validation_share > 0
-    if pairs.splits is None:
-        splits = splitter.assign(pairs, rng)
-    elif carves and not (pairs.splits == VALIDATION).any():
-        carve = split.carve_queries if by_queries else split.carve_validation
-        splits = carve(pairs, options.validation_share, rng)
-    else:
-        splits = pairs.splits
+    share = options.validation_share if options.validation is None else 0.0
+    carve = split.by_query if by_queries else split.by_ratio
+    splits = split.assign(pairs, splitter, share, rng, carve)
     if not (splits == TRAIN).any():
         raise UserError(
             f"none of the {len(pairs):,} pairs is in train", hint="is it the right train file?"
@@ -210,7 +195,7 @@ def _filters(
         filters.append((f"grade below {low:g}", lambda p: at_least(p, low), hint))
     filters.append(("grade of 0 or less", positive, "pairs with a grade above 0 are positive"))
     if _excludes_self(options):
-        own, hint = own_rows(queries, candidates), "leave --exclude-self out"
+        own, hint = Vocabulary.of(candidates).find(queries).numpy(), "leave --exclude-self out"
         filters.append(("own key", lambda p: p.take(p.candidates != own[p.queries]), hint))
     if excluded is not None:
         filters += _without(
@@ -218,10 +203,10 @@ def _filters(
         )
     if (n := options.min_candidate_pairs) > 1:
         name, hint = f"candidate with fewer than {n} pairs", "lower --min-candidate-pairs"
-        filters.append((name, partial(frequent_candidates, n=n), hint))
+        filters.append((name, partial(frequent, n=n, of="candidates"), hint))
     if (n := options.min_query_pairs) > 1:
         name, hint = f"query with fewer than {n} pairs", "lower --min-query-pairs"
-        filters.append((name, partial(frequent_queries, n=n), hint))
+        filters.append((name, partial(frequent, n=n, of="queries"), hint))
     if options.kcore > 1:
         name = f"{options.kcore}-core"
         filters.append((name, lambda p: core(p, options.kcore), "lower --kcore"))
@@ -231,23 +216,22 @@ def _filters(
 def _without(excluded: Interactions, pairs: Pairs) -> list[Filter]:
     """Excluded pairs are not positives either; one filter for each given split."""
     hint = "are the filter files from this data set?"
-    if pairs.splits is None:
-        return [("excluded pair", lambda p: p.take(~_among(p, excluded)), hint)]
 
-    def keep(split_number: int, p: Pairs) -> Pairs:
-        return p.take(~(_among(p, excluded) & (p.splits == split_number)))
+    def keep(split_number: int | None, p: Pairs) -> Pairs:
+        hidden = _among(p, excluded)
+        return p.take(~hidden if split_number is None else ~(hidden & (p.splits == split_number)))
 
-    return [
-        (f"excluded pair of {name}", partial(keep, split_number), hint)
-        for split_number, name in enumerate(SPLITS)
-    ]
+    names: dict[str, int | None] = {"excluded pair": None}
+    if pairs.splits is not None:
+        names = {f"excluded pair of {name}": number for number, name in enumerate(SPLITS)}
+    return [(name, partial(keep, number), hint) for name, number in names.items()]
 
 
 def _among(pairs: Pairs, others: Interactions) -> NDArray[np.bool_]:
     """Which of the pairs, which are distinct, are among the others."""
     n = others.n_candidates
     ours = pairs.queries * n + pairs.candidates  # ascending
-    theirs = (others.query_of_pair().long() * n + others.candidates).numpy()
+    theirs = others.codes().numpy()
     places = np.searchsorted(ours, theirs).clip(max=len(ours) - 1)
     among = np.zeros(len(ours), dtype=bool)
     among[places[ours[places] == theirs]] = True

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,7 +25,7 @@ from torch import distributed as dist
 
 from rankfold.distributed.heartbeat import Heartbeat
 from rankfold.errors import UserError
-from rankfold.types import Comm
+from rankfold.types import Comm, OwnRows
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,10 @@ class SingleProcess:
     def sum(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def gather(self, tensor: Tensor) -> Tensor:
-        return tensor
-
-    def collect(self, tensor: Tensor) -> Tensor:
-        return tensor
+    gather = collect = scatter_sum = sum
 
     def texts(self, text: str) -> list[str]:
         return [text]
-
-    def scatter_sum(self, tensor: Tensor) -> Tensor:
-        return tensor
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:  # noqa: ARG002
         return tensor
@@ -116,9 +109,7 @@ class TorchProcesses:
     def scatter_sum(self, tensor: Tensor) -> Tensor:
         ends = [len(tensor) * rank // self.size for rank in range(self.size + 1)]
         longest = max(stop - start for start, stop in pairwise(ends))
-        parts = []
-        for start, stop in pairwise(ends):
-            parts.append(_padded(tensor[start:stop], longest))
+        parts = [_padded(tensor[start:stop], longest) for start, stop in pairwise(ends)]
         own = torch.empty_like(parts[0])
         self.sent += own.nbytes * (self.size - 1)
         with self.failures():
@@ -188,6 +179,18 @@ def _is_misuse(error: RuntimeError) -> bool:
     """Whether a collective failed because of its arguments: a bug, not a fault elsewhere."""
     faults = ("connection", "peer", "timed out", "timeout", "socket", "nccl", "gloo", "application")
     return not any(word in str(error).lower() for word in faults)
+
+
+def uniforms(
+    shape: Sequence[int],
+    rng: torch.Generator,
+    own: OwnRows | None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Uniform numbers for rows; own rows of a batch get theirs from a draw for the whole batch."""
+    rows = shape[0] if own is None else own.total
+    every = torch.rand((rows, *shape[1:]), generator=rng, device=rng.device, dtype=dtype)
+    return every if own is None else every[own.places]
 
 
 def row_offset(count: int, comm: Comm) -> tuple[int, int]:

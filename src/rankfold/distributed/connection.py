@@ -29,7 +29,9 @@ def connect() -> Comm:
     if _alone:
         return SINGLE_PROCESS
     global _joined  # a process is part of one run
-    if _joined is None and _is_launched():
+    names = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # set by a launcher like torchrun
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if _joined is None and several and all(name in os.environ for name in names):
         _joined = _join()
     return SINGLE_PROCESS if _joined is None else _joined
 
@@ -38,12 +40,6 @@ def work_alone() -> None:
     """From now on this process works alone, while the others wait: nothing is divided."""
     global _alone
     _alone = True
-
-
-def _is_launched() -> bool:
-    """Whether a launcher like torchrun started several processes."""
-    names = ("RANK", "MASTER_ADDR", "MASTER_PORT")
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and all(name in os.environ for name in names)
 
 
 def close() -> None:

@@ -1,7 +1,5 @@
 """Text encoders: modules that turn weighted bags of tokens into vectors of length 1."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
@@ -70,18 +68,13 @@ class BagEncoder(nn.Module):
         return unit(first + (first @ self.mixing.T).relu())
 
 
-def plain(start: Tensor, rng: torch.Generator) -> nn.Module:
-    return BagEncoder(start, residual=False, rng=rng)
-
-
-def residual(start: Tensor, rng: torch.Generator) -> nn.Module:
-    return BagEncoder(start, residual=True, rng=rng)
-
-
 TextEncoder = Callable[[Tensor, torch.Generator], nn.Module]
 """``(initial token vectors [V, D], generator) -> module``: weighted texts in, [n, D] out."""
 
-TEXT_ENCODERS: dict[str, TextEncoder] = {"plain": plain, "residual": residual}
+TEXT_ENCODERS: dict[str, TextEncoder] = {
+    "plain": lambda start, rng: BagEncoder(start, residual=False, rng=rng),
+    "residual": lambda start, rng: BagEncoder(start, residual=True, rng=rng),
+}
 BUILT_IN = tuple(TEXT_ENCODERS)  # these ignore the order of tokens
 
 

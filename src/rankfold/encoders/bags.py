@@ -1,13 +1,12 @@
 """Texts as bags of tokens: tf-idf weights, and frequent pairs of adjacent tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, uniforms
 from rankfold.types import Comm, OwnRows, Texts
 
 MAX_GATHERED_PAIRS = 2**22  # of all processes, counted at a time
@@ -22,8 +21,7 @@ def inverse_document_frequency(
     """
     counts = torch.zeros(n_tokens, dtype=torch.float64)
     for texts in sides:
-        bags = as_bags(texts)
-        counts += torch.bincount(bags.tokens.cpu(), minlength=n_tokens)
+        counts += torch.bincount(as_bags(texts).tokens.cpu(), minlength=n_tokens)
     n = int(comm.sum(torch.tensor(sum(map(len, sides)))))
     counts = comm.sum(counts)
     return (1 + torch.log((1 + n) / (1 + counts))).float()
@@ -36,9 +34,9 @@ def as_bags(texts: Texts) -> Texts:
     pairs, places = (rows * base + texts.tokens).unique(return_inverse=True)
     given = torch.ones(len(rows), device=rows.device) if texts.weights is None else texts.weights
     weights = given.new_zeros(len(pairs)).index_add(0, places, given)
-    counts = torch.bincount(pairs // base, minlength=len(texts))
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return Texts(offsets, (pairs % base).to(texts.tokens.dtype), weights)
+    return Texts(
+        _offsets(pairs // base, len(texts)), (pairs % base).to(texts.tokens.dtype), weights
+    )
 
 
 def weigh(texts: Texts, idf: Tensor) -> Texts:
@@ -75,10 +73,7 @@ def thin(bags: Texts, share: float, rng: torch.Generator, own: OwnRows | None = 
     says which of them are here.
     """
     assert bags.weights is not None
-    total = len(bags.weights) if own is None else own.total
-    kept = torch.rand(total, generator=rng, device=rng.device) >= share
-    if own is not None:
-        kept = kept[own.places]
+    kept = uniforms(bags.weights.shape, rng, own) >= share
     return Texts(bags.offsets, bags.tokens, bags.weights * kept)
 
 
@@ -115,9 +110,9 @@ def _sum_over_processes(
         every, places = comm.gather(pairs[mine]).unique(return_inverse=True)
         sums = counts.new_zeros(len(every)).index_add_(0, places, comm.gather(counts[mine]))
         kept.append((every[sums >= min_count], sums[sums >= min_count]))
-    both = [torch.cat(column) for column in zip(*kept, strict=True)]
-    order = both[0].argsort()
-    return both[0][order], both[1][order]
+    pairs, counts = (torch.cat(column) for column in zip(*kept, strict=True))
+    order = pairs.argsort()
+    return pairs[order], counts[order]
 
 
 def with_pairs(texts: Texts, pairs: Tensor, n_tokens: int) -> Texts:
@@ -133,9 +128,12 @@ def with_pairs(texts: Texts, pairs: Tensor, n_tokens: int) -> Texts:
     added = (places[known] + n_tokens).to(texts.tokens.dtype)
     owners = torch.cat([torch.repeat_interleave(texts.counts()), rows[known]])
     order = owners.argsort(stable=True)
-    counts = torch.bincount(owners, minlength=len(texts))
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return Texts(offsets, torch.cat([texts.tokens, added])[order])
+    return Texts(_offsets(owners, len(texts)), torch.cat([texts.tokens, added])[order])
+
+
+def _offsets(owners: Tensor, n: int) -> Tensor:
+    """The offsets of n texts, from the text of each token."""
+    return pad(torch.bincount(owners, minlength=n).cumsum(0), (1, 0))
 
 
 def _pairs(texts: Texts, n_tokens: int) -> tuple[Tensor, Tensor]:

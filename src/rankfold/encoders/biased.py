@@ -1,7 +1,5 @@
 """An encoder with a bias for each candidate, as one more column."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, uniforms
 from rankfold.encoders.towers import moments
 from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Graded, OwnRows
@@ -91,13 +91,13 @@ class Scaling(nn.Module):
 
     def forward(self, rows: Graded) -> Inputs:
         missing = rows.numbers.isnan()
-        numbers = ((rows.numbers - self.mean) * self.scale).masked_fill(missing, 0.0)
+        numbers = ((rows.numbers - self.mean) * self.scale).masked_fill_(missing, 0.0)
         images = None
         if rows.images is not None:
             scaled = (rows.images - self.image_mean) * self.image_scale
             images = scaled.permute(0, 3, 1, 2)
         return Inputs(
-            torch.cat([numbers.clamp(-10, 10), missing.to(numbers.dtype)], dim=1),
+            torch.cat([numbers.clamp_(-10, 10), missing], dim=1),
             rows.categories.long() + 1,
             images,
         )
@@ -121,7 +121,7 @@ def random_flips(
 ) -> Tensor:
     """Each image mirrored along each of the axes with probability 1/2."""
     for axis in axes:
-        odds = _uniforms((len(images), 1, 1, 1), rng, own)
+        odds = uniforms((len(images), 1, 1, 1), rng, own)
         images = torch.where(odds < 0.5, images.flip(axis), images)
     return images
 
@@ -136,13 +136,5 @@ def dropout(
     """
     if rng is None or share == 0:
         return values
-    kept = _uniforms(values.shape, rng, own) >= share
+    kept = uniforms(values.shape, rng, own) >= share
     return values * kept / (1 - share)
-
-
-def _uniforms(shape: Sequence[int], rng: torch.Generator, own: OwnRows | None) -> Tensor:
-    """Uniform numbers; own rows get what they get in a draw for the whole batch."""
-    if own is None:
-        return torch.rand(shape, generator=rng, device=rng.device)
-    every = torch.rand((own.total, *shape[1:]), generator=rng, device=rng.device)
-    return every[own.places]

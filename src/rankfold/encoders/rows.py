@@ -5,8 +5,6 @@ The generator draws what is random in training, such as dropout. When rows are s
 and the module is in ``eval`` mode. A missing number or a new category adds nothing to a vector.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -53,8 +51,8 @@ class _Perceptron(nn.Module):
         self.second = small_linear(4 * width, width, rng)
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
-        places = inputs.categories.T
-        parts = [levels(some) for levels, some in zip(self.levels, places, strict=True)]
+        both = zip(self.levels, inputs.categories.unbind(dim=1), strict=True)
+        parts = [F.embedding(places, levels.weight) for levels, places in both]  # type: ignore[arg-type]
         hidden = self.first(torch.cat([inputs.numbers, *parts], dim=1)).relu()
         vectors: Tensor = self.second(dropout(hidden, self.dropout, rng, inputs.own)).relu()
         return dropout(vectors, self.dropout, rng, inputs.own)
@@ -161,8 +159,10 @@ def check_name(name: str) -> None:
 
 def find_encoder(name: str, shape: RowShape) -> tuple[str, RowEncoder]:
     """The full name of an encoder, and the encoder; ``auto`` depends on the rows."""
-    if name == "auto":
-        name = _automatic(shape)
+    if name == "auto":  # reads all of a row: its images, its columns, or both
+        images = [] if shape.image is None else ["convolution"]
+        columns = ["mlp"] if shape.numbers or shape.levels or not images else []
+        name = _SEPARATOR.join(images + columns)
     check_name(name)
     if _SEPARATOR in name:
         return name, joined(*(find_encoder(part, shape)[1] for part in name.split(_SEPARATOR)))
@@ -177,13 +177,6 @@ def find_encoder(name: str, shape: RowShape) -> tuple[str, RowEncoder]:
     if name in _BUILT_IN:
         _check_images(name, shape, needed=name == "convolution")
     return name, ROW_ENCODERS[name]
-
-
-def _automatic(shape: RowShape) -> str:
-    """The encoder that reads all of a row: its images, its columns, or both."""
-    images = [] if shape.image is None else ["convolution"]
-    columns = ["mlp"] if shape.numbers or shape.levels or not images else []
-    return _SEPARATOR.join(images + columns)
 
 
 def _check_images(name: str, shape: RowShape, *, needed: bool) -> None:

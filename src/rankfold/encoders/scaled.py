@@ -1,7 +1,5 @@
 """An encoder whose scores are cosines, or are divided by a temperature."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """A table with a row per candidate or per query whose rows are divided among processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Word vectors from a file, to start token vectors from."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """A free vector for each query and each candidate: matrix factorisation."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

@@ -1,7 +1,5 @@
 """Image backbones of timm as row encoders: ``timm:NAME``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -42,15 +40,6 @@ class _Backbone(nn.Module):
 
 def _create(name: str) -> Any:
     try:
-        return _timm().create_model(name, pretrained=False, num_classes=0)
-    except RuntimeError as error:  # timm's error for an unknown name
-        raise UserError(
-            f"timm has no model {name!r}: {error}", hint="timm.list_models() lists the names"
-        ) from error
-
-
-def _timm() -> Any:
-    try:
         import timm
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision does not match torch
         raise UserError(
@@ -58,4 +47,9 @@ def _timm() -> Any:
             hint="pip install 'rankfold[images]', with a torchvision that matches torch; "
             "or use encoder=convolution",
         ) from error
-    return timm
+    try:
+        return timm.create_model(name, pretrained=False, num_classes=0)
+    except RuntimeError as error:  # timm's error for an unknown name
+        raise UserError(
+            f"timm has no model {name!r}: {error}", hint="timm.list_models() lists the names"
+        ) from error

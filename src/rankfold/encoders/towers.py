@@ -1,7 +1,5 @@
 """Two towers: the features of a row and a free vector, through a small network."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

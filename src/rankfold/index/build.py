@@ -1,7 +1,5 @@
 """An index with its measured recall: built, or opened from a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -63,15 +61,16 @@ def build(
     given = None if kind == "exact" else sample_queries(2 * SAMPLE_QUERIES)
     own = None
     if given is None:
-        rows, measured = split_halves(_sample(len(candidates), seed), seed)
+        rng, n = torch.Generator().manual_seed(seed), len(candidates)
+        sample = torch.randint(max(1, n), (min(2 * SAMPLE_QUERIES, n),), generator=rng).unique()
+        rows, measured = split_halves(sample, seed)
         tuning, others = (candidates[some].float() for some in (rows, measured))
         shape = len(measured), len(candidates)
         own = from_pairs(torch.arange(len(measured)), measured, None, shape).to(candidates.device)
     else:
         tuning, others = split_halves(given.detach().to(candidates.device), seed)
-    index = find_kind(kind).build(
-        candidates, memory_budget, queries=tuning, target=target, seed=seed
-    )
+    make = find_kind(kind).build
+    index = make(candidates, memory_budget, queries=tuning, target=target, seed=seed)
     recall = dict.fromkeys(map(str, RECALL_DEPTHS), 1.0)
     about: dict[str, Any] = {"kind": index.kind, "metric": metric}
     if index.kind != "exact":
@@ -88,15 +87,6 @@ def find_kind(name: str) -> Kind:
     if name not in INDEXES:
         raise UserError(f"there is no index {name!r}", hint=f"known: {', '.join(INDEXES)}")
     return INDEXES[name]
-
-
-def _sample(n: int, seed: int) -> Tensor:
-    """A random sample of n rows without repeats."""
-    rng = torch.Generator().manual_seed(seed)
-    rows: Tensor = torch.randint(
-        0, max(1, n), (min(2 * SAMPLE_QUERIES, n),), generator=rng
-    ).unique()
-    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +107,8 @@ class SavedIndexes:
             opener = find_kind(about["kind"]).open
             if opener is None:
                 raise ValueError(f"its {name} has a kind that is never saved: {about['kind']}")
-            return MeasuredIndex(
-                opener(Saved(self.folder, name, about), candidates, memory_budget), about
-            )
+            saved = Saved(self.folder, name, about)
+            return MeasuredIndex(opener(saved, candidates, memory_budget), about)
 
     def about(self, name: str) -> dict[str, Any]:
         """The description of an index, and its bytes on disk."""

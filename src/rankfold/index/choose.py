@@ -1,12 +1,13 @@
 """The kind of index to use for given candidates."""
 
-from __future__ import annotations
+from contextlib import suppress
+from typing import Any
 
 from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.index.compressed import build_compressed
-from rankfold.index.exact import build_exact
+from rankfold.index.exact import Exact
 from rankfold.index.inverted import build_inverted, lists_are_faster
 from rankfold.index.kind import SavableIndex
 
@@ -26,12 +27,9 @@ def build_chosen(
     """An index of the chosen kind; an inverted file if compressed codes miss the target."""
     kind = choose_kind(candidates, target)
     if kind == "exact":
-        return build_exact(candidates, memory_budget, queries=queries, target=target, seed=seed)
+        return Exact(candidates, memory_budget)
+    how: dict[str, Any] = {"queries": queries, "target": target, "seed": seed}
     if kind == "compressed":
-        try:
-            return build_compressed(
-                candidates, memory_budget, queries=queries, target=target, seed=seed
-            )
-        except UserError:
-            pass
-    return build_inverted(candidates, memory_budget, queries=queries, target=target, seed=seed)
+        with suppress(UserError):
+            return build_compressed(candidates, memory_budget, **how)
+    return build_inverted(candidates, memory_budget, **how)

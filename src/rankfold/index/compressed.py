@@ -6,8 +6,6 @@ quantisation of its difference from the mean of its list: one byte per four colu
 are rescored with their vectors. A search touches few vectors, so these may stay in a file as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,22 +15,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankfold import storage
+from rankfold.index import lists as index_lists
 from rankfold.index.exact import Exact
-from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
+from rankfold.index.faiss_files import faiss, open_mapped, unreachable_recall, write_to
 from rankfold.index.filter import Approximate
-from rankfold.index.inverted import check_groups, expect, faiss_scan, point_reader, rescore
+from rankfold.index.inverted import checked_lists, faiss_scan, point_reader, rescore
 from rankfold.index.kind import Saved
-from rankfold.index.lists import (
-    Lists,
-    Probing,
-    Scan,
-    build_lists,
-    choose_lists,
-    choose_probings,
-    group_lists,
-    join_groups,
-    owners,
-)
+from rankfold.index.lists import Lists, Probing, Scan
 from rankfold.index.measure import first, lower_bound, recalls
 from rankfold.types import TopK
 
@@ -99,7 +88,7 @@ class Compressed(Approximate):
             "centres": lists.centres,
             "spreads": lists.spreads,
             "offsets": lists.offsets,
-            "groups": owners(groups).to(torch.int32),
+            "groups": index_lists.owners(groups).to(torch.int32),
             "efforts": torch.tensor(rows, dtype=torch.float64).reshape(len(rows), _EFFORT_FIELDS),
         }
         return {
@@ -128,12 +117,14 @@ def build_compressed(
     if n < MIN_CANDIDATES or width == 0 or len(queries) == 0:
         return Compressed(candidates, memory_budget, None, [])
     candidates = exact.candidates
-    lists = build_lists(candidates, memory_budget, seed)
-    groups = group_lists(lists, memory_budget)
+    lists = index_lists.build_lists(candidates, memory_budget, seed)
+    groups = index_lists.group_lists(lists, memory_budget)
     coded = _encode(candidates, lists, seed)
     depths = [depth for depth in FETCH_DEPTHS if depth <= n // 5]
     truth = exact.search(queries, depths[-1])
-    probings = choose_probings(lists, groups, queries.float(), truth.ids, depths, (1 + target) / 2)
+    probings = index_lists.choose_probings(
+        lists, groups, queries.float(), truth.ids, depths, (1 + target) / 2
+    )
     bare = lists._replace(ids=lists.ids[:0])
     codes = Codes(bare, groups, coded, point_reader(lists, groups))
     efforts = choose_efforts(candidates, codes, queries.float(), truth, probings, target)
@@ -145,16 +136,9 @@ def open_compressed(saved: Saved, candidates: Tensor, memory_budget: int) -> Com
     if saved.name not in saved.folder:
         return Compressed(candidates, memory_budget, None, [])
     tensors, n, width = saved.folder.tensors(f"{saved.name}_lists"), *candidates.shape
-    centres, spreads, offsets = (tensors[key] for key in ("centres", "spreads", "offsets"))
-    n_lists = len(spreads)
-    expect(centres, "centres", (n_lists, width), torch.float32)
-    expect(spreads, "spreads", (n_lists,), torch.float32)
-    expect(offsets, "offsets", (n_lists + 1,), torch.int64)
-    expect(tensors["groups"], "groups", (n_lists,), torch.int32)
-    lists = Lists(centres, spreads, offsets, offsets[:0])
-    groups = join_groups(lists, check_groups(tensors["groups"].long()))
-    coded = open_mapped(saved.folder.file(saved.name), "IO_FLAG_MMAP")
-    checked(coded, "IndexIVFPQ", (n, _padded(width)))
+    lists, groups = checked_lists(tensors, candidates)
+    n_lists, file = len(lists.spreads), saved.folder.file(saved.name)
+    coded = open_mapped(file, "IO_FLAG_MMAP", "IndexIVFPQ", (n, _padded(width)))
     if coded.nlist != n_lists:
         raise ValueError(f"its index must have {n_lists} lists, got {coded.nlist}")
     efforts = [_effort(row, n_lists, len(groups.spreads)) for row in tensors["efforts"].tolist()]
@@ -177,9 +161,8 @@ def choose_efforts(
     efforts, best = [], 0.0
     for probing in (p for p in probings if p.lists > 0):
         depth = probing.depth
-        for rescored in (
-            depth * times for times in RESCORE_FACTORS if depth * times <= _MAX_RESCORED
-        ):
+        factors = [times for times in RESCORE_FACTORS if depth * times <= _MAX_RESCORED]
+        for rescored in (depth * times for times in factors):
             ids = _by_codes(codes, queries, probing, rescored)
             recall = recalls(rescore(candidates, queries, ids, depth), first(truth, depth))
             best = max(best, float(recall.mean()))
@@ -194,13 +177,13 @@ def choose_efforts(
 def _by_codes(codes: Codes, queries: Tensor, probing: Probing, n: int) -> Tensor:
     """The best n by their codes in the most promising lists; ids [B, n], -1 pads."""
     lists, groups, coded, read_points = codes
-    taken = choose_lists(lists, groups, queries, probing, read_points)
+    taken = index_lists.choose_lists(lists, groups, queries, probing, read_points)
     return faiss_scan(coded, _pad(queries), taken, n)[0]
 
 
 def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:
     """All candidates, coded by their differences from the mean of their list."""
-    library, list_of = faiss(), owners(lists)
+    library, list_of = faiss(), index_lists.owners(lists)
     width, n_lists = _padded(candidates.shape[1]), len(lists.spreads)
     centres = library.IndexFlatIP(width)
     centres.add(_pad(lists.centres).numpy())

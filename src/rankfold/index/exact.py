@@ -1,7 +1,5 @@
 """Exact search by inner product: every candidate is scored, in blocks, never M x N at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import isnan
 from typing import Any, NamedTuple
@@ -12,7 +10,6 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.filter import no_results, pairs_among
-from rankfold.index.kind import Saved
 from rankfold.kernels import nearest
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
@@ -22,7 +19,7 @@ from rankfold.kernels.topk import (
     merge_top_k,
     top_k,
 )
-from rankfold.types import Interactions, TopK
+from rankfold.types import Allow, Exclude, Interactions, TopK
 
 QUERY_BLOCK = 2048  # queries at a time: with fewer, the product mostly rearranges candidates
 _MIN_FUSED_QUERIES = 128  # at a time by fused kernels, which read all candidates each time
@@ -52,13 +49,7 @@ class Exact:
         self.memory_budget = memory_budget  # bytes, besides arguments and results
         self._largest = _largest_entry(self.candidates, "candidate")
 
-    def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
-    ) -> TopK:
+    def search(self, vectors: Tensor, k: int, exclude: Exclude = None, allow: Allow = None) -> TopK:
         """As ``Index.search``; [B, min(k, N)], padded with -1 and -inf.
 
         Scores are float64 if the vectors or the candidates are, else float32. The memory budget
@@ -75,7 +66,15 @@ class Exact:
             return results
         if vectors.is_cuda and self._search_fused(vectors, exclude, results):
             return results
-        plan = self._plan(vectors, k, dtype)
+        converted = not vectors.dtype == self.candidates.dtype == dtype
+        plan = make_plan(
+            (len(vectors), len(self.candidates)),
+            k,
+            dtype.itemsize,
+            self.memory_budget,
+            ranking_bytes=_CACHE_BYTES if vectors.is_cpu else self.memory_budget,
+            converted_width=vectors.shape[1] if converted else 0,
+        )
         buffer = results.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
         for start, stop in _query_blocks(len(vectors), exclude, plan):
             pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
@@ -83,9 +82,7 @@ class Exact:
             self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in results)))
         return results
 
-    def check(
-        self, vectors: Tensor, exclude: Interactions | None, allow: Tensor | None = None
-    ) -> None:
+    def check(self, vectors: Tensor, exclude: Exclude, allow: Allow = None) -> None:
         """A UserError for different widths, NaN or inner products that overflow."""
         n, width = self.candidates.shape
         if vectors.shape[1] != width:
@@ -106,25 +103,21 @@ class Exact:
                 hint="the fit diverged: try a smaller lr or a larger reg",
             )
 
-    def files(self, name: str) -> dict[str, storage.Content]:
+    def files(self, _name: str) -> dict[str, storage.Content]:
         """Nothing needs to be saved."""
-        del name
         return {}
 
     def about(self) -> dict[str, Any]:
         """Nothing to describe."""
         return {}
 
-    def _search_among(
-        self, vectors: Tensor, k: int, exclude: Interactions | None, allow: Tensor
-    ) -> TopK:
+    def _search_among(self, vectors: Tensor, k: int, exclude: Exclude, allow: Tensor) -> TopK:
         """Search the allowed candidates; their vectors are copied one part at a time."""
         results = no_results(len(vectors), k, vectors.device)
         results = TopK(results.ids, results.scores.to(self._score_type(vectors)))
         each = 4 * self.candidates.element_size() * max(self.candidates.shape[1], 1)
-        for part in allow.to(vectors.device).split(
-            max(self.memory_budget // each, _MIN_ALLOWED_BLOCK)
-        ):
+        size = max(self.memory_budget // each, _MIN_ALLOWED_BLOCK)
+        for part in allow.to(vectors.device).split(size):
             inner = Exact(self.candidates[part], self.memory_budget)
             hidden = None if exclude is None else pairs_among(exclude, part)
             ids, scores = inner.search(vectors, k, hidden)
@@ -132,7 +125,7 @@ class Exact:
             results = merge_top_k(results, best, k)
         return results
 
-    def _search_fused(self, vectors: Tensor, exclude: Interactions | None, results: TopK) -> bool:
+    def _search_fused(self, vectors: Tensor, exclude: Exclude, results: TopK) -> bool:
         """Fill ``results`` without storing all scores; False if that is impossible or slower."""
         k, most = results.ids.shape[1], 0 if exclude is None else int(exclude.counts().max())
         if not nearest.takes(vectors, self.candidates, k, most):
@@ -149,12 +142,7 @@ class Exact:
         return True
 
     def _search_block(
-        self,
-        block: Tensor,
-        pairs: tuple[Tensor, Tensor] | None,
-        plan: Plan,
-        buffer: Tensor,
-        results: TopK,
+        self, block: Tensor, pairs: nearest.Pairs | None, plan: Plan, buffer: Tensor, results: TopK
     ) -> None:
         """Fill ``results``: the best of all candidates for a block of queries, tile by tile."""
         k = results.ids.shape[1]
@@ -174,32 +162,6 @@ class Exact:
     def _score_type(self, vectors: Tensor) -> torch.dtype:
         given = torch.promote_types(vectors.dtype, self.candidates.dtype)
         return torch.promote_types(given, torch.float32)
-
-    def _plan(self, vectors: Tensor, k: int, dtype: torch.dtype) -> Plan:
-        on_cpu = vectors.device.type == "cpu"
-        converted = not vectors.dtype == self.candidates.dtype == dtype
-        return make_plan(
-            (len(vectors), len(self.candidates)),
-            k,
-            dtype.itemsize,
-            self.memory_budget,
-            ranking_bytes=_CACHE_BYTES if on_cpu else self.memory_budget,
-            converted_width=vectors.shape[1] if converted else 0,
-        )
-
-
-def build_exact(
-    candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
-) -> Exact:
-    """Nothing is built; the other arguments are for other kinds."""
-    del queries, target, seed
-    return Exact(candidates, memory_budget)
-
-
-def open_exact(saved: Saved, candidates: Tensor, memory_budget: int) -> Exact:
-    """Nothing was saved."""
-    del saved
-    return Exact(candidates, memory_budget)
 
 
 def block_rows(k: int, memory_budget: int) -> int:
@@ -246,7 +208,7 @@ def _rounded_up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
-def _query_blocks(n: int, exclude: Interactions | None, plan: Plan) -> Iterator[tuple[int, int]]:
+def _query_blocks(n: int, exclude: Exclude, plan: Plan) -> Iterator[tuple[int, int]]:
     """Start and stop of blocks with no more queries and excluded pairs than planned."""
     start = 0
     while start < n:
@@ -259,9 +221,7 @@ def _query_blocks(n: int, exclude: Interactions | None, plan: Plan) -> Iterator[
         start = stop
 
 
-def _pairs(
-    exclude: Interactions, start: int, stop: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
+def _pairs(exclude: Interactions, start: int, stop: int, device: torch.device) -> nearest.Pairs:
     """Row and column of the excluded pairs of the queries from ``start`` to ``stop``."""
     offsets = exclude.offsets[start : stop + 1].to(device)
     columns = exclude.candidates[int(offsets[0]) : int(offsets[-1])].to(device, torch.int64)
@@ -278,7 +238,7 @@ def _scores(block: Tensor, tile: Tensor, buffer: Tensor, k: int) -> Tensor:
     return scores
 
 
-def _hide(scores: Tensor, pairs: tuple[Tensor, Tensor], first: int, n: int) -> None:
+def _hide(scores: Tensor, pairs: nearest.Pairs, first: int, n: int) -> None:
     """Set the excluded pairs of the n candidates from ``first`` on to -inf."""
     rows, columns = pairs
     here = (columns >= first) & (columns < first + n)

@@ -1,7 +1,5 @@
 """An index as a plain faiss file; its ids are the rows of the candidates."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ from torch.nn.functional import pad
 
 from rankfold.index.compressed import Compressed
 from rankfold.index.exact import Exact
+from rankfold.index.faiss_files import faiss
 from rankfold.index.hnsw import Hnsw
 from rankfold.index.inverted import Inverted
 from rankfold.index.lists import Lists
@@ -29,14 +28,12 @@ def export_faiss(
     The file sets how much faiss reads for a query. ``queries`` [n, D], at least one, are used to
     measure recall; None: some of the candidates.
     """
-    import faiss
-
     plain, about = _to_faiss(index, candidates)
     if about["kind"] != "FlatIP":
         if queries is None:
             queries = candidates[:: max(1, len(candidates) // SAMPLE_QUERIES)]
         about |= _tune(plain, about["kind"], candidates, queries[:SAMPLE_QUERIES].float().cpu())
-    faiss.write_index(plain, str(path))
+    faiss().write_index(plain, str(path))
     return {"file": path.name, **about, "bytes": path.stat().st_size}
 
 
@@ -80,37 +77,30 @@ def _to_faiss(index: Index, candidates: Tensor) -> tuple[Any, dict[str, Any]]:
 
 def _in_memory(coded: Any) -> Any:
     """The same codes; faiss would write lists mapped from a file as the name of that file."""
-    import faiss
-
-    kind: Any = faiss.InvertedLists
-    lists: Any = faiss.ArrayInvertedLists(coded.nlist, coded.code_size)
-    coded.invlists.copy_subset_to(lists, kind.SUBSET_TYPE_ID_RANGE, 0, coded.ntotal)
+    lists, every = faiss().ArrayInvertedLists(coded.nlist, coded.code_size), faiss().InvertedLists
+    coded.invlists.copy_subset_to(lists, every.SUBSET_TYPE_ID_RANGE, 0, coded.ntotal)
     coded.replace_invlists(lists, True)
     lists.this.disown()  # owned by the codes from now on
     return coded
 
 
 def _flat(candidates: Tensor) -> Any:
-    import faiss
-
-    index = faiss.IndexFlatIP(candidates.shape[1])
+    index = faiss().IndexFlatIP(candidates.shape[1])
     for block in candidates.split(BLOCK):
         index.add(block.float().cpu().numpy())
     return index
 
 
 def _inverted(candidates: Tensor, lists: Lists) -> Any:
-    import faiss
-
     centres = _flat(lists.centres)
     width, n_lists = lists.centres.shape[1], len(lists.spreads)
-    index: Any = faiss.IndexIVFFlat(centres, width, n_lists, faiss.METRIC_INNER_PRODUCT)
+    index = faiss().IndexIVFFlat(centres, width, n_lists, faiss().METRIC_INNER_PRODUCT)
     centres.this.disown()  # owned by the index from now on
     index.own_fields, index.is_trained, index.ntotal = True, True, len(candidates)
     offsets = lists.offsets.tolist()
     for place in range(n_lists):
         ids = lists.ids[offsets[place] : offsets[place + 1]].contiguous()
         vectors = candidates[ids].float().contiguous().view(torch.uint8)
-        pointers = (faiss.swig_ptr(ids.numpy()), faiss.swig_ptr(vectors.numpy()))
+        pointers = (faiss().swig_ptr(ids.numpy()), faiss().swig_ptr(vectors.numpy()))
         index.invlists.add_entries(place, len(ids), *pointers)
     return index

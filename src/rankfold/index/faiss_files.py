@@ -1,7 +1,5 @@
 """Files of faiss indexes, memory-mapped where faiss can."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +18,20 @@ def write_to(index: Any, path: Path) -> None:
     faiss().write_index(index, str(path))
 
 
-def open_mapped(path: Path, *flags: str) -> Any:
-    """Read an index. With the right flags, large parts stay in the file until they are used.
+def open_mapped(path: Path, flag: str, kind: str, shape: tuple[int, ...]) -> Any:
+    """Read an index; a ValueError unless it has this type and shape.
 
-    ``IO_FLAG_MMAP`` is for inverted lists, ``IO_FLAG_MMAP_IFC`` for vectors and graphs; a flag that
-    the installed faiss lacks is ignored. Check the file's checksum first: faiss trusts its input.
+    With the right flag, large parts stay in the file until they are used. ``IO_FLAG_MMAP`` is for
+    inverted lists, ``IO_FLAG_MMAP_IFC`` for vectors and graphs; a flag that the installed faiss
+    lacks is ignored. Check the file's checksum first: faiss trusts its input.
     """
-    library, combined = faiss(), 0
-    for flag in flags:
-        combined |= getattr(library, flag, 0)
+    library = faiss()
     try:
-        return library.read_index(str(path), combined)
+        index = library.read_index(str(path), getattr(library, flag, 0))
     except RuntimeError as error:
         raise ValueError(f"{path.name} is not a faiss index: {error}") from error
-
-
-def checked(index: Any, kind: str, shape: tuple[int, ...]) -> Any:
-    """The index; a ValueError unless it has this type and shape."""
     actual = (type(index).__name__, index.ntotal, index.d, index.metric_type)
-    expected = (kind, *shape, faiss().METRIC_INNER_PRODUCT)
+    expected = (kind, *shape, library.METRIC_INNER_PRODUCT)
     if actual != expected:
         raise ValueError(f"its index must be {expected}, got {actual}")
     return index

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rankfold.kernels.topk import top_k
-from rankfold.types import Interactions, TopK, from_pairs
+from rankfold.kernels.topk import top_k_of
+from rankfold.types import Allow, Exclude, Interactions, TopK, from_pairs
 
 if TYPE_CHECKING:
     from rankfold.index.exact import Exact
@@ -39,60 +39,47 @@ class Approximate(ABC):
     def block(self, depth: int) -> int:
         """How many queries to fetch at a time: those that fit in the memory budget."""
 
-    def search(
-        self,
-        vectors: Tensor,
-        k: int,
-        exclude: Interactions | None = None,
-        allow: Tensor | None = None,
-    ) -> TopK:
+    def search(self, vectors: Tensor, k: int, exclude: Exclude = None, allow: Allow = None) -> TopK:
         """As ``Exact.search``, but some of the best may be missing. Scores are float32.
 
         Any of several candidates that tie for the last result may be returned.
         """
-        vectors, n = vectors.detach().float(), len(self.candidates)
+        vectors = vectors.detach().float()
         self.exact.check(vectors, exclude, allow)
-        return _search_filtered(self, vectors, min(k, n), exclude, allow, n)
+        return _search_filtered(self, vectors, min(k, len(self.candidates)), exclude, allow)
 
 
 def _search_filtered(
-    index: Approximate,
-    vectors: Tensor,
-    k: int,
-    exclude: Interactions | None,
-    allow: Tensor | None,
-    n: int,
+    index: Approximate, vectors: Tensor, k: int, exclude: Exclude, allow: Allow
 ) -> TopK:
-    """The k best of the n candidates that are not hidden, at no less than the recall of ``index``.
+    """The k best candidates that are not hidden, at no less than the recall of ``index``.
 
     Recall falls with rank, so the first half of a fetch has at least the recall of the whole. A
     fetch suffices if its best k are visible, or k in its first half are. Otherwise the next one
     goes deeper, and after the deepest one search is exact.
     """
-    if k == 0 or len(vectors) == 0:
-        return no_results(len(vectors), k, vectors.device)
+    n, results = len(index.candidates), no_results(len(vectors), k, vectors.device)
+    if results.ids.numel() == 0:
+        return results
     if allow is None and (exclude is None or exclude.n_pairs == 0):
         return _search_all(index, vectors, k)
     if allow is not None and _are_few(allow, k, n, index.depths):
         return index.exact.search(vectors, k, exclude, allow)
     share = 1.0 if allow is None else len(allow) / n
     counts = [0] * len(vectors) if exclude is None else exclude.counts().tolist()
-    open_rows = _by_depth(
-        index.depths, {b: _first_depth(k, c, share) for b, c in enumerate(counts)}
-    )
-    results = no_results(len(vectors), k, vectors.device)
+    first = {b: _first_depth(k, hidden, share) for b, hidden in enumerate(counts)}
+    open_rows = _by_depth(index.depths, first)
     while open_rows:
         depth = min(open_rows)
         some = torch.tensor(sorted(open_rows.pop(depth)), device=vectors.device)
         if depth == EXACT:
-            hidden = None if exclude is None else _rows_of(exclude, some)
+            hidden = _rows_of(exclude, some)
             _write_rows(results, some, index.exact.search(vectors[some], k, hidden, allow))
             continue
         deeper: dict[int, int] = {}
         for rows in some.split(index.block(depth)):
-            hidden = None if exclude is None else _rows_of(exclude, rows)
             fetched = index.fetch(vectors[rows], depth)
-            visible = ~_is_hidden(fetched.ids, hidden, allow, n)
+            visible = ~_is_hidden(fetched.ids, _rows_of(exclude, rows), allow, n)
             _write_rows(results, rows, _best_visible(fetched, visible, k))
             near = visible[:, : max(k, depth // 2)].sum(dim=1).tolist()
             for b, inside, left in zip(rows.tolist(), near, visible.sum(1).tolist(), strict=True):
@@ -156,7 +143,7 @@ def _best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
     return TopK(ids.gather(1, places), scores.gather(1, places))
 
 
-def all_hidden(exclude: Interactions | None, allow: Tensor, shape: tuple[int, int]) -> Interactions:
+def all_hidden(exclude: Exclude, allow: Tensor, shape: tuple[int, int]) -> Interactions:
     """All hidden pairs, for a search that takes no list of allowed candidates."""
     hidden = torch.ones(shape, dtype=torch.bool, device=allow.device)
     hidden[:, allow] = False
@@ -175,7 +162,7 @@ def pairs_among(pairs: Interactions, allow: Tensor) -> Interactions:
     return from_pairs(rows[kept], places[kept], None, (pairs.n_queries, len(allow)))
 
 
-def _is_hidden(ids: Tensor, exclude: Interactions | None, allow: Tensor | None, n: int) -> Tensor:
+def _is_hidden(ids: Tensor, exclude: Exclude, allow: Allow, n: int) -> Tensor:
     """Which of the ids [B, K] are pads, excluded for their query, or not allowed."""
     hidden = ids < 0
     if exclude is not None and exclude.n_pairs > 0:
@@ -192,9 +179,7 @@ def _best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
     if ids.shape[1] < k:
         more = no_results(len(ids), k - ids.shape[1], ids.device)
         ids, scores = torch.cat([ids, more.ids], 1), torch.cat([scores, more.scores.to(scores)], 1)
-    ids, order = ids.sort(dim=1)
-    best = top_k(scores.gather(1, order), k)
-    return TopK(ids.gather(1, best.ids.clamp(min=0)).where(best.ids >= 0, -1), best.scores)
+    return top_k_of(ids, scores, k)
 
 
 def no_results(n: int, k: int, device: torch.device) -> TopK:
@@ -214,9 +199,9 @@ def _are_few(allow: Tensor, k: int, n: int, depths: Sequence[int]) -> bool:
     return len(allow) <= MAX_SCORED_ALLOWED or 2 * k * n > len(allow) * deepest
 
 
-def _rows_of(exclude: Interactions, rows: Tensor) -> Interactions:
+def _rows_of(exclude: Exclude, rows: Tensor) -> Exclude:
     """Some rows, ascending."""
-    if len(rows) == exclude.n_queries:
+    if exclude is None or len(rows) == exclude.n_queries:
         return exclude
     return exclude.select(rows.to(exclude.offsets.device))
 

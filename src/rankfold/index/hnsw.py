@@ -1,7 +1,5 @@
 """A graph of near candidates (HNSW), built and searched by faiss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from rankfold import storage
 from rankfold.index.exact import Exact
-from rankfold.index.faiss_files import checked, faiss, open_mapped, unreachable_recall, write_to
+from rankfold.index.faiss_files import faiss, open_mapped, unreachable_recall, write_to
 from rankfold.index.filter import Approximate
 from rankfold.index.kind import Saved
 from rankfold.index.measure import first, lower_bound, recalls
@@ -73,13 +71,12 @@ def build_hnsw(
     n, width = candidates.shape
     if n == 0 or width == 0:
         return Hnsw(candidates, memory_budget, None, [])
-    Exact(candidates)  # refuses NaN
+    exact = Exact(candidates, memory_budget)  # refuses NaN
     graph = faiss().IndexHNSWFlat(width, LINKS, faiss().METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction = _EF_CONSTRUCTION
     faiss().omp_set_num_threads(torch.get_num_threads())
     for block in candidates.detach().split(BLOCK):
         graph.add(block.float().cpu().numpy())
-    exact = Exact(candidates, memory_budget)
     return Hnsw(candidates, memory_budget, graph, choose_efforts(graph, exact, queries, target))
 
 
@@ -88,11 +85,8 @@ def open_hnsw(saved: Saved, candidates: Tensor, memory_budget: int) -> Hnsw:
     efforts = [Effort(int(e[0]), int(e[1]), float(e[2])) for e in saved.about["efforts"]]
     if saved.name not in saved.folder:
         return Hnsw(candidates, memory_budget, None, [])
-    graph = checked(
-        open_mapped(saved.folder.file(saved.name), "IO_FLAG_MMAP_IFC"),
-        "IndexHNSWFlat",
-        candidates.shape,
-    )
+    file, shape = saved.folder.file(saved.name), candidates.shape
+    graph = open_mapped(file, "IO_FLAG_MMAP_IFC", "IndexHNSWFlat", shape)
     return Hnsw(candidates, memory_budget, graph, efforts)
 
 

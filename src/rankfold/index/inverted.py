@@ -70,14 +70,9 @@ def build_inverted(
     candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
 ) -> Inverted:
     """An inverted file of all candidates."""
-    given = queries if len(queries) > 0 else None
+    given, depths = queries if len(queries) > 0 else None, _DEEP_FETCH_DEPTHS
     return Inverted(
-        candidates,
-        memory_budget,
-        queries=given,
-        target=target,
-        seed=seed,
-        depths=_DEEP_FETCH_DEPTHS,
+        candidates, memory_budget, queries=given, target=target, seed=seed, depths=depths
     )
 
 
@@ -201,9 +196,8 @@ class Inverted(Approximate):
         """Scans of candidates in lists and of points in groups. On a CPU faiss copies both."""
         lists, groups, probings = self.built
         if probings and self.candidates.device.type == "cpu":
-            halves = self.candidates.dtype
-            if halves == torch.float32:
-                halves = torch.float16
+            given = self.candidates.dtype
+            halves = torch.float16 if given == torch.float32 else given
             coded = _fill(self.candidates, lists, halves)
             return partial(scan_and_rescore, self.candidates, coded), point_reader(lists, groups)
         return partial(scan, self.candidates, lists), partial(scan, points(lists), groups)
@@ -252,12 +246,9 @@ def _fill(candidates: Tensor, lists: Lists, dtype: torch.dtype = torch.float32) 
     the largest half: entries of other vectors can then be much smaller before they become 0. Halves
     are padded with columns of 0 to a multiple of ``LANES``.
     """
-    library = faiss()
-    codes = {
-        torch.float16: library.ScalarQuantizer.QT_fp16,
-        torch.bfloat16: library.ScalarQuantizer.QT_bf16,
-    }
-    code, n_lists = codes.get(dtype), len(lists.spreads)
+    library, n_lists = faiss(), len(lists.spreads)
+    halves = library.ScalarQuantizer
+    code = {torch.float16: halves.QT_fp16, torch.bfloat16: halves.QT_bf16}.get(dtype)
     more = 0 if code is None else -candidates.shape[1] % LANES
     width = candidates.shape[1] + more
     given = [library.IndexFlatIP(width), width, n_lists]  # faiss does not choose the lists
@@ -289,26 +280,23 @@ def _is_faster(probing: Probing) -> bool:
 
 def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:
     """The parts of an index; a ValueError unless types, sizes and lists are right."""
-    n, width = candidates.shape
-    try:
-        lists = Lists(*(tensors[name] for name in Lists._fields))
-        group_of, rows = _with_groups(
-            tensors["spreads"], tensors["probings"], tensors.get("groups")
-        )
-    except KeyError as error:
-        raise ValueError(f"the index has no {error}") from error
+    n = len(candidates)
+    if missing := [name for name in (*Lists._fields, "probings") if name not in tensors]:
+        raise ValueError(f"the index has no {missing[0]!r}")
+    rows = tensors["probings"]
+    if "groups" not in tensors:  # an older index: all lists are one group
+        group_of = torch.zeros_like(tensors["spreads"], dtype=torch.int32)
+        tensors = {**tensors, "groups": group_of}
+        rows = torch.cat([rows, torch.ones_like(rows[..., :1])], dim=-1)
+    _expect(tensors["ids"], "ids", (n,), torch.int32, torch.int64)
+    _expect(rows, "probings", (len(rows), len(Probing._fields)), torch.float64)
+    lists, groups = checked_lists(tensors, candidates)
+    ends = (int(lists.offsets[0]), int(lists.offsets[-1]))
+    if ends != (0, n) or bool((lists.offsets.diff() < 0).any()):
+        raise ValueError(f"the lists must cover {n} candidates")
+    if not torch.equal(lists.ids.sort().values, torch.arange(n, device=lists.ids.device)):
+        raise ValueError("the lists must hold every candidate once")
     n_lists = len(lists.spreads)
-    expect(lists.centres, "centres", (n_lists, width), torch.float32)
-    expect(lists.spreads, "spreads", (n_lists,), torch.float32)
-    expect(lists.offsets, "offsets", (n_lists + 1,), torch.int64)
-    expect(lists.ids, "ids", (n,), torch.int32, torch.int64)
-    expect(group_of, "groups", (n_lists,), torch.int32)
-    expect(rows, "probings", (len(rows), len(Probing._fields)), torch.float64)
-    lists = Lists(*(t.to(candidates.device) for t in lists))._replace(
-        ids=lists.ids.to(candidates.device, torch.int64)
-    )
-    _check_lists(lists, n)
-    groups = join_groups(lists, check_groups(group_of.to(candidates.device, torch.int64)))
     probings = [Probing(int(d), int(p), z, r, s, int(g)) for d, p, z, r, s, g in rows.tolist()]
     if not all(1 <= p.lists <= n_lists and 1 <= p.depth <= n for p in probings):
         raise ValueError(f"the index must read at most {n_lists} lists")
@@ -317,34 +305,30 @@ def _checked(tensors: Mapping[str, Tensor], candidates: Tensor) -> Built:
     return Built(lists, groups, sorted(probings))
 
 
-def _with_groups(spreads: Tensor, rows: Tensor, group_of: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The groups and probings of a saved index; older ones have no groups: all lists are one."""
-    if group_of is not None:
-        return group_of, rows
-    ones = torch.ones_like(rows[..., :1])
-    return torch.zeros_like(spreads, dtype=torch.int32), torch.cat([rows, ones], dim=-1)
+def checked_lists(tensors: Mapping[str, Tensor], candidates: Tensor) -> tuple[Lists, Lists]:
+    """Saved lists and their groups; a ValueError unless types, sizes and groups are right.
 
-
-def check_groups(group_of: Tensor) -> Tensor:
-    n = len(group_of)
+    The lists of compressed candidates have no ``ids``.
+    """
+    n, width, device = len(tensors["spreads"]), candidates.shape[1], candidates.device
+    _expect(tensors["centres"], "centres", (n, width), torch.float32)
+    _expect(tensors["spreads"], "spreads", (n,), torch.float32)
+    _expect(tensors["offsets"], "offsets", (n + 1,), torch.int64)
+    _expect(tensors["groups"], "groups", (n,), torch.int32)
+    ids = tensors.get("ids", tensors["offsets"][:0]).to(device, torch.int64)
+    centres, spreads, offsets = (tensors[name].to(device) for name in Lists._fields[:-1])
+    lists = Lists(centres, spreads, offsets, ids)
+    group_of = tensors["groups"].to(device, torch.int64)
     if n > 0 and (int(group_of.min()) < 0 or int(group_of.max()) >= n):
         raise ValueError(f"group numbers must be from 0 to {n - 1}")
     if bool((torch.bincount(group_of) == 0).any()):
         raise ValueError("group numbers must be consecutive")
-    return group_of
+    return lists, join_groups(lists, group_of)
 
 
-def expect(tensor: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> None:
+def _expect(tensor: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> None:
     if tuple(tensor.shape) != shape or tensor.dtype not in types:
         actual = f"{tensor.dtype} {tuple(tensor.shape)}"
         raise ValueError(f"{name} must be {types[0]} {shape}, got {actual}")
     if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
         raise ValueError(f"{name} must be finite")
-
-
-def _check_lists(lists: Lists, n: int) -> None:
-    ends = (int(lists.offsets[0]), int(lists.offsets[-1]))
-    if ends != (0, n) or bool((lists.offsets.diff() < 0).any()):
-        raise ValueError(f"the lists must cover {n} candidates")
-    if not torch.equal(lists.ids.sort().values, torch.arange(n, device=lists.ids.device)):
-        raise ValueError("the lists must hold every candidate once")

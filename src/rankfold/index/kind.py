@@ -1,7 +1,5 @@
 """What a kind of index provides: how it is built, and how it is opened from a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 

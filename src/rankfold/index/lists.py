@@ -15,8 +15,6 @@ promising groups.
 Plain torch on any device; ``scan`` is the reference for the faster one in ``inverted``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil, inf, isqrt, sqrt
 from typing import NamedTuple

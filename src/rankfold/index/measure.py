@@ -1,7 +1,5 @@
 """The recall of an index, measured against exact search."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import torch

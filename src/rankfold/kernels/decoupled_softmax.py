@@ -1,7 +1,5 @@
 """``decoupled_softmax_loss`` for a pool that a batch shares, in few passes."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """``low_fpr_loss`` for thresholds that share one set of scores: each pair is computed once."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn.functional import softplus
 

@@ -6,8 +6,6 @@ storing the others, then scores the blocks with the largest ones again. Of 100 m
 it stores less than 1 % of the scores.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -17,15 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.kernels.triton_support import (
-    ceil,
-    compiled,
-    padded_width,
-    passes_trial,
-    precision,
-    relative_error,
-    runs_triton,
-)
+from rankfold.kernels import triton_support as support
 
 MAX_WIDTH = {torch.float32: 128, torch.bfloat16: 256, torch.float16: 256}  # that fits in a tile
 MAX_CANDIDATES = 2**31 - 2**12  # ids are 32 bits
@@ -42,8 +34,11 @@ def takes(queries: Tensor, candidates: Tensor) -> bool:
     return (
         some
         and candidates.is_contiguous()
-        and runs_triton(queries.device)
-        and (not queries.is_cuda or _passes_trial_on(queries.device, dtype, padded_width(width)))
+        and support.runs_triton(queries.device)
+        and (
+            not queries.is_cuda
+            or _passes_trial_on(queries.device, dtype, support.padded_width(width))
+        )
     )
 
 
@@ -53,7 +48,7 @@ def _passes_trial_on(device: torch.device, dtype: torch.dtype, width: int) -> bo
     rng = torch.Generator().manual_seed(0)
     p, q = (torch.randn(n, width - 1, generator=rng).to(device, dtype) for n in (70, 300))
     size = block_size(p)
-    blocks = torch.tensor([0, ceil(len(q), size) - 1], device=device).expand(len(p), 2)
+    blocks = torch.tensor([0, support.ceil(len(q), size) - 1], device=device).expand(len(p), 2)
 
     def trial() -> float:
         inside, right = scores_inside(p, q, blocks), scores_inside_plain(p, q, blocks, size)
@@ -61,9 +56,9 @@ def _passes_trial_on(device: torch.device, dtype: torch.dtype, width: int) -> bo
         if not torch.equal(inside > -torch.inf, there):
             return torch.inf
         expected = block_maxima_plain(p, q, size), right[there]
-        return relative_error([block_maxima(p, q), inside[there]], expected)
+        return support.relative_error([block_maxima(p, q), inside[there]], expected)
 
-    return passes_trial(trial, "search uses blocks of scores")
+    return support.passes_trial(trial, "search uses blocks of scores")
 
 
 def block_maxima_plain(queries: Tensor, candidates: Tensor, size: int) -> Tensor:
@@ -91,11 +86,16 @@ def block_maxima(queries: Tensor, candidates: Tensor) -> Tensor:
     Half precision is multiplied directly and summed in float32.
     """
     queries, tile = queries.contiguous(), _tile(queries)
-    n_blocks, parts = ceil(len(candidates), tile["COLUMNS"]), ceil(len(queries), tile["ROWS"])
+    n_blocks, parts = (
+        support.ceil(len(candidates), tile["COLUMNS"]),
+        support.ceil(len(queries), tile["ROWS"]),
+    )
     maxima = queries.new_empty(len(queries), n_blocks, dtype=torch.float32)
-    grid = (parts * ceil(n_blocks, SHARE),)  # one dimension: the others end at 65,535
+    grid = (parts * support.ceil(n_blocks, SHARE),)  # one dimension: the others end at 65,535
     sizes = len(queries), len(candidates), queries.shape[1], n_blocks
-    compiled(_maxima_kernel)[grid](queries, candidates, maxima, *sizes, parts, SHARE, **tile)
+    support.compiled(_maxima_kernel)[grid](
+        queries, candidates, maxima, *sizes, parts, SHARE, **tile
+    )
     return maxima
 
 
@@ -105,13 +105,13 @@ def scores_inside(queries: Tensor, candidates: Tensor, blocks: Tensor) -> Tensor
     size = block_size(queries)
     inside = queries.new_empty(*blocks.shape, size, dtype=torch.float32)
     sizes = len(candidates), queries.shape[1], blocks.shape[1]
-    compiled(_inside_kernel)[(blocks.numel(),)](
+    support.compiled(_inside_kernel)[(blocks.numel(),)](
         queries,
         candidates,
         blocks,
         inside,
         *sizes,
-        WIDTH=padded_width(queries.shape[1]),
+        WIDTH=support.padded_width(queries.shape[1]),
         COLUMNS=size,
     )
     return inside.flatten(1)
@@ -119,12 +119,12 @@ def scores_inside(queries: Tensor, candidates: Tensor, blocks: Tensor) -> Tensor
 
 def _tile(queries: Tensor) -> dict[str, Any]:
     """Sizes of a tile of scores: ROWS of queries, COLUMNS of candidates."""
-    width = padded_width(queries.shape[1])
+    width = support.padded_width(queries.shape[1])
     columns, stages = {64: (128, 2), 128: (128, 2), 256: (64, 1)}[max(64, width)]
     if queries.dtype == torch.float32:  # twice the bytes, plus the digits that tf32 drops
         columns, stages = {64: (64, 1), 128: (32, 1)}[max(64, width)]
     tile: dict[str, Any] = {"WIDTH": width, "ROWS": 128, "COLUMNS": columns}
-    return tile | {"PRECISION": precision(), "num_warps": 8, "num_stages": stages}
+    return tile | {"PRECISION": support.precision(), "num_warps": 8, "num_stages": stages}
 
 
 # ---------------------------------------------------------------------------------- kernels

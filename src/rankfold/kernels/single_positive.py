@@ -5,8 +5,6 @@ columns are repeated ``times`` times; a test compares them. All scores must be f
 with ``times`` 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -66,11 +64,20 @@ def _mean(values: Tensor, times: Tensor) -> Tensor:
     return (values * times).sum(dim=1) / times.sum(dim=1).clamp(min=1)
 
 
+def uib(positive: Tensor, scores: Tensor, times: Tensor, margin: float | None = None) -> Tensor:
+    """phi(-s) + the mean of phi(s_j), phi as in ``losses.uib``."""
+
+    def phi(z: Tensor) -> Tensor:
+        return softplus(z) if margin is None else (z + margin).clamp(min=0)
+
+    return phi(-positive) + _mean(phi(scores), times)
+
+
 SINGLE_POSITIVE: dict[str, SinglePositiveLoss] = {
     "softmax": _softmax,
     "bpr": lambda s, others, n: _mean(softplus(others - s[:, None]), n),
     "bce": lambda s, others, n: softplus(-s) + (n * softplus(others)).sum(dim=1),
-    "uib": lambda s, others, n: softplus(-s) + _mean(softplus(others), n),
+    "uib": uib,
     "hinge": lambda s, others, n: _mean((1 - s[:, None] + others).clamp(min=0), n),
     "expected": lambda s, others, n: _mean(others, n) - s,
 }

@@ -6,8 +6,6 @@ backward pass: four matrix products instead of three, but half of the time, beca
 moves all scores to and from main memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

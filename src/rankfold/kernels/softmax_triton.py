@@ -19,15 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rankfold.kernels.triton_support import (
-    ceil,
-    compiled,
-    padded_width,
-    passes_trial,
-    precision,
-    relative_error,
-    runs_triton,
-)
+from rankfold.kernels import triton_support as support
 
 MAX_WIDTH = 256  # a wider tile of vectors does not fit; on an H200 tiles take up to 113 KiB
 PROGRAMS = 1024  # target: several for each processor of a large device
@@ -45,7 +37,7 @@ def takes(queries: Tensor, candidates: Tensor) -> bool:
 @cache
 def _runs_on(device: torch.device) -> bool:
     """Whether a device can run the kernels and passes one trial."""
-    return runs_triton(device) and (device.type != "cuda" or _passes_trial_on(device))
+    return support.runs_triton(device) and (device.type != "cuda" or _passes_trial_on(device))
 
 
 def _passes_trial_on(device: torch.device) -> bool:
@@ -57,9 +49,9 @@ def _passes_trial_on(device: torch.device) -> bool:
 
     def trial() -> float:
         fused = log_sum_exp(p, q)
-        return relative_error([fused, *torch.autograd.grad(fused.sum(), (p, q))], expected)
+        return support.relative_error([fused, *torch.autograd.grad(fused.sum(), (p, q))], expected)
 
-    return passes_trial(trial, "softmax uses blocks of scores")
+    return support.passes_trial(trial, "softmax uses blocks of scores")
 
 
 def log_sum_exp(queries: Tensor, candidates: Tensor) -> Tensor:
@@ -101,8 +93,8 @@ def _forward(queries: Tensor, candidates: Tensor) -> Tensor:
     """The log-sum-exp; [B] float32."""
     tile, shares, share = _plan(queries, candidates)
     parts = queries.new_empty(shares, len(queries), dtype=torch.float32)
-    grid = ceil(len(queries), tile["ROWS"]), shares
-    compiled(_forward_kernel)[grid](
+    grid = support.ceil(len(queries), tile["ROWS"]), shares
+    support.compiled(_forward_kernel)[grid](
         queries, candidates, parts, *_sizes(queries, candidates), share, **tile
     )
     return parts.logsumexp(dim=0)
@@ -112,9 +104,11 @@ def _query_sums(queries: Tensor, candidates: Tensor, value: Tensor) -> Tensor:
     """For each query sum_j softmax_bj q_j; [B, D] float32."""
     tile, shares, share = _plan(queries, candidates)
     parts = queries.new_empty(shares, *queries.shape, dtype=torch.float32)
-    grid = ceil(len(queries), tile["ROWS"]), shares
+    grid = support.ceil(len(queries), tile["ROWS"]), shares
     sizes = _sizes(queries, candidates)
-    compiled(_query_sums_kernel)[grid](queries, candidates, value, parts, *sizes, share, **tile)
+    support.compiled(_query_sums_kernel)[grid](
+        queries, candidates, value, parts, *sizes, share, **tile
+    )
     return parts.sum(dim=0)
 
 
@@ -122,9 +116,9 @@ def _candidate_sums(queries: Tensor, candidates: Tensor, value: Tensor, upstream
     """For each candidate sum_b g_b softmax_bj p_b; [N, D], in the candidates' precision."""
     tile, _, _ = _plan(queries, candidates)
     sums = torch.empty_like(candidates)
-    grid = (ceil(len(candidates), tile["ROWS"]),)
+    grid = (support.ceil(len(candidates), tile["ROWS"]),)
     sizes = _sizes(queries, candidates)
-    compiled(_candidate_sums_kernel)[grid](
+    support.compiled(_candidate_sums_kernel)[grid](
         queries, candidates, value, upstream, sums, *sizes, **tile
     )
     return sums
@@ -136,15 +130,19 @@ def _plan(queries: Tensor, candidates: Tensor) -> tuple[dict[str, Any], int, int
     A program has ROWS rows of one side, and steps through the other in COLUMNS.
     """
     exact = queries.dtype == torch.float32
-    width = padded_width(queries.shape[1])
+    width = support.padded_width(queries.shape[1])
     rows, columns = {64: (128, 128), 128: (64, 128), 256: (64, 64)}[max(64, width)]
     if exact:  # twice the bytes, plus a copy of the digits that tf32 drops
         rows, columns = {64: (128, 64), 128: (64, 32), 256: (32, 32)}[max(64, width)]
     tile: dict[str, Any] = {"WIDTH": width, "ROWS": rows, "COLUMNS": columns}
-    tile |= {"PRECISION": precision(), "num_warps": 8 if rows == 128 else 4, "num_stages": 2}
-    steps = ceil(len(candidates), columns)
-    share = ceil(steps, max(1, PROGRAMS // ceil(len(queries), rows)))
-    return tile, ceil(steps, share), share
+    tile |= {
+        "PRECISION": support.precision(),
+        "num_warps": 8 if rows == 128 else 4,
+        "num_stages": 2,
+    }
+    steps = support.ceil(len(candidates), columns)
+    share = support.ceil(steps, max(1, PROGRAMS // support.ceil(len(queries), rows)))
+    return tile, support.ceil(steps, share), share
 
 
 def _sizes(queries: Tensor, candidates: Tensor) -> tuple[int, int, int]:

@@ -13,8 +13,6 @@ scores; ``sparsemax_value`` finds it from blocks of scores, in two stages:
    scores, as at the start of training, need two passes, others a handful.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

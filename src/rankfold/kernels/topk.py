@@ -5,8 +5,6 @@
 Scores must not contain NaN, which is not checked.
 """
 
-from __future__ import annotations
-
 from math import log2
 
 import torch
@@ -43,6 +41,13 @@ def top_k(scores: Tensor, k: int) -> TopK:
     if size:
         return _results(scores, _largest_by_blocks(scores, k, size))
     return _results(scores, _largest(scores, min(k, n)))
+
+
+def top_k_of(ids: Tensor, scores: Tensor, k: int) -> TopK:
+    """The best k of candidates ``ids`` [B, n] by their scores; equal scores by ascending id."""
+    ids, order = ids.sort(dim=1, stable=True)
+    places, scores = top_k(scores.gather(1, order), k)
+    return TopK(ids.gather(1, places.clamp(min=0)).where(places >= 0, -1), scores)
 
 
 def merge_top_k(left: TopK, right: TopK, k: int) -> TopK:

@@ -4,8 +4,6 @@ Triton is imported only when a kernel is compiled. Kernels are plain functions i
 global ``tl``, which ``compiled`` sets to ``triton.language``.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterable

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rankfold.losses.sides import split
+
 
 def bce_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -20,10 +22,7 @@ def bce_loss(
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight.
     """
-    positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
-    up = (weight * softplus(-safe)).sum(dim=1) / torch.where(total > 0, total, 1.0)
-    down = (negative * softplus(safe)).sum(dim=1) / positive.sum(dim=1).clamp(min=1)
-    return torch.where(total > 0, up + down, 0.0)
+    sides = split(scores, grades, valid, weights)
+    up = sides.over_positives(softplus(-sides.safe))
+    down = (sides.negative * softplus(sides.safe)).sum(dim=1)
+    return torch.where(sides.counted, up + down / sides.positive.sum(dim=1).clamp(min=1), 0.0)

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rankfold.losses.sides import split
+
 
 def decoupled_softmax_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -19,10 +21,8 @@ def decoupled_softmax_loss(
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight.
     """
-    positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
-    rivals = negative.any(dim=1)
+    positive, negative, _, weight = split(scores, grades, valid, weights)
+    total, rivals = weight.sum(dim=1), negative.any(dim=1)
     # without a rival the log-sum-exp is -inf, whose gradient is nan
     safe = torch.where(rivals[:, None], scores.masked_fill(~negative, -torch.inf), 0.0)
     log_z = torch.where(rivals, safe.logsumexp(dim=1), -torch.inf)

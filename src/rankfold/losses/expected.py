@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rankfold.losses.sides import mean_over, split
+
 
 def expected_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -19,10 +21,6 @@ def expected_loss(
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight; if V- is empty, the second term is 0.
     """
-    positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
-    own = (weight * safe).sum(dim=1) / torch.where(total > 0, total, 1.0)
-    others = (negative * safe).sum(dim=1) / negative.sum(dim=1).clamp(min=1)
-    return torch.where(total > 0, others - own, 0.0)
+    sides = split(scores, grades, valid, weights)
+    others = mean_over(sides.negative, sides.safe)
+    return torch.where(sides.counted, others - sides.over_positives(sides.safe), 0.0)

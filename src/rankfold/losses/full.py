@@ -27,13 +27,6 @@ def _full_loss(
     positives: Interactions,
 ) -> Tensor:
     """V(o_b) minus the mean score of the positives; [B], and 0 for a query without any."""
-    chosen = positives.counts() > 0
-    means = _mean_positive_score(queries, candidates, positives)
-    return torch.where(chosen, value(queries, candidates) - means, 0.0)
-
-
-def _mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor:
-    """sum_{c in I_b} g_bc p_b . q_c / sum_{c in I_b} g_bc; [B], 0 for a query without positives."""
     rows = positives.query_of_pair().long()
     left, right = queries.index_select(0, rows), candidates.index_select(0, positives.candidates)
     scores = (left * right).sum(dim=1)  # float32 even under autocast
@@ -41,7 +34,8 @@ def _mean_positive_score(queries: Tensor, candidates: Tensor, positives: Interac
     grades = positives.grades
     weights = torch.ones_like(scores) if grades is None else grades.to(scores)
     total = zeros.index_add(0, rows, weights)
-    return zeros.index_add(0, rows, weights * scores) / torch.where(total > 0, total, 1.0)
+    means = zeros.index_add(0, rows, weights * scores) / torch.where(total > 0, total, 1.0)
+    return torch.where(positives.counts() > 0, value(queries, candidates) - means, 0.0)
 
 
 def _rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:
@@ -51,15 +45,18 @@ def _rg2_value(queries: Tensor, candidates: Tensor) -> Tensor:
     return (quadratic + 2 * linear) / (2 * len(candidates)) + 0.5
 
 
-def _rgx_value(queries: Tensor, candidates: Tensor) -> Tensor:
-    """RG2's value minus 1/(2 N^2) (sum_j o_bj)^2; [B]."""
-    mean = queries @ candidates.mean(dim=0)
-    return _rg2_value(queries, candidates) - mean**2 / 2
+def _rgx_loss(queries: Tensor, candidates: Tensor, positives: Interactions) -> Tensor:
+    """RG2 minus 1/(2 N^2) (sum_j o_bj)^2; [B].
+
+    It is RG2 of the scores less their mean, so of the candidates less theirs. Computed in this way,
+    a constant in all scores of a query loses no digits.
+    """
+    return _full_loss(_rg2_value, queries, candidates - candidates.mean(dim=0), positives)
 
 
 FULL_LOSSES: dict[str, FullLoss] = {
     "softmax": partial(_full_loss, log_sum_exp),
     "sparsemax": partial(_full_loss, sparsemax_value),
     "rg2": partial(_full_loss, _rg2_value),
-    "rgx": partial(_full_loss, _rgx_value),
+    "rgx": _rgx_loss,
 }

@@ -1,7 +1,8 @@
 """The hinge ranking loss over a pool of candidates."""
 
-import torch
 from torch import Tensor
+
+from rankfold.losses.sides import mean_over, split
 
 
 def hinge_loss(
@@ -15,12 +16,6 @@ def hinge_loss(
 
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a pair to compare.
     """
-    positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
-    rows, columns = positive.nonzero(as_tuple=True)  # n positives: [n, C] instead of [B, C, C]
-    gaps = (1 - safe[rows, columns, None] + safe[rows]).clamp(min=0) * negative[rows]
-    means = gaps.sum(dim=1) / negative.sum(dim=1).clamp(min=1)[rows]
-    cost = torch.zeros_like(safe).index_put((rows, columns), means)
-    return (weight * cost).sum(dim=1) / torch.where(total > 0, total, 1.0)
+    return split(scores, grades, valid, weights).over_pairs(
+        lambda own, pool, negative: mean_over(negative, (1 - own + pool).clamp(min=0))
+    )

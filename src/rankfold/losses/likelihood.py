@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rankfold.losses.sides import split
+
 
 def likelihood_loss(
     scores: Tensor,
@@ -27,11 +29,8 @@ def likelihood_loss(
     Arguments as in ``softmax_loss``; scores above 1 count as 1. Returns [B], and 0 for a query
     without a valid positive of positive weight.
     """
-    positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0).clamp(max=1)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
-    log_p = d * (safe - 1) + torch.log(safe.new_tensor(c))
-    up = -(weight * log_p).sum(dim=1) / torch.where(total > 0, total, 1.0)
-    down = -(negative * torch.log1p(-log_p.exp())).sum(dim=1) / positive.sum(dim=1).clamp(min=1)
-    return torch.where(total > 0, up + down, 0.0)
+    sides = split(scores, grades, valid, weights)
+    log_p = d * (sides.safe.clamp(max=1) - 1) + torch.log(scores.new_tensor(c))
+    down = -(sides.negative * torch.log1p(-log_p.exp())).sum(dim=1)
+    up = -sides.over_positives(log_p)
+    return torch.where(sides.counted, up + down / sides.positive.sum(dim=1).clamp(min=1), 0.0)

@@ -1,7 +1,5 @@
 """A pairwise loss with the negatives around the tolerated false-positive rate."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rankfold.losses.sides import mean_over, split
+
 
 def rg2_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -17,10 +19,6 @@ def rg2_loss(
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight.
     """
-    positive = (grades > 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
-    own = (weight * safe).sum(dim=1) / torch.where(total > 0, total, 1.0)
-    squares = (valid * (safe + 1) ** 2).sum(dim=1) / valid.sum(dim=1).clamp(min=1)
-    return torch.where(total > 0, squares / 2 - own, 0.0)
+    sides = split(scores, grades, valid, weights)
+    squares = mean_over(valid, (sides.safe + 1) ** 2)
+    return torch.where(sides.counted, squares / 2 - sides.over_positives(sides.safe), 0.0)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rankfold.losses.rg2 import rg2_loss
+
 
 def rgx_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -14,19 +16,12 @@ def rgx_loss(
         loss_b = - sum_{c in P_b} w_bc s_bc / sum_{c in P_b} w_bc
                  + sum_{j in V_b} (s_bj + 1)^2 / (2 |V_b|) - (sum_{j in V_b} s_bj)^2 / (2 |V_b|^2)
 
-    It is computed as follows, with m_b the mean of V_b's scores, so that a constant added to all of
-    them changes nothing and loses no digits::
-
-        loss_b = - sum_{c in P_b} w_bc (s_bc - m_b) / sum_{c in P_b} w_bc
-                 + sum_{j in V_b} (s_bj - m_b)^2 / (2 |V_b|) + 1/2
+    It is RG2 of the scores less their mean over V_b. Computed in this way, a constant added to all
+    of them changes nothing and loses no digits.
 
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight.
     """
-    positive = (grades > 0) & valid
     safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total, n = weight.sum(dim=1), valid.sum(dim=1).clamp(min=1)
-    centred = torch.where(valid, safe - (safe.sum(dim=1) / n)[:, None], 0.0)
-    own = (weight * centred).sum(dim=1) / torch.where(total > 0, total, 1.0)
-    return torch.where(total > 0, (centred**2).sum(dim=1) / n / 2 + 0.5 - own, 0.0)
+    mean = safe.sum(dim=1, keepdim=True) / valid.sum(dim=1, keepdim=True).clamp(min=1)
+    return rg2_loss(safe - mean, grades, valid, weights)

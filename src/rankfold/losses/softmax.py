@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rankfold.losses.sides import split
+
 
 def softmax_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -23,11 +25,8 @@ def softmax_loss(
         [B], and 0 for a query without a valid positive of positive weight.
     """
     logits = scores.masked_fill(~valid, -torch.inf)
-    positive = (grades > 0) & valid
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
+    sides = split(scores, grades, valid, weights)
     # a pool without a valid candidate has log-sum-exp -inf, whose gradient is nan
     anything = valid.any(dim=1, keepdim=True)
     log_z = torch.where(anything, logits, 0.0).logsumexp(dim=1, keepdim=True)
-    log_p = torch.where(positive, logits - log_z, 0.0)
-    return -(weight * log_p).sum(dim=1) / torch.where(total > 0, total, 1.0)
+    return -sides.over_positives(torch.where(sides.positive, logits - log_z, 0.0))

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rankfold.losses.sides import split
+
 
 def sparsemax_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -21,15 +23,12 @@ def sparsemax_loss(
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a valid positive of
     positive weight.
     """
-    positive = (grades > 0) & valid
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
+    sides = split(scores, grades, valid, weights)
     best = scores.detach().masked_fill(~valid, -torch.inf).amax(dim=1, keepdim=True)
     # with the best at 0, tau >= -1: invalid candidates at -1 are outside, and squares stay small
     shifted = torch.where(valid, scores - best, -1.0)
     half = 0.5 * _support_sum(shifted) + 0.5
-    own = (weight * shifted).sum(dim=1) / torch.where(total > 0, total, 1.0)
-    return torch.where(total > 0, half - own, 0.0)
+    return torch.where(sides.counted, half - sides.over_positives(shifted), 0.0)
 
 
 def _support_sum(scores: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rankfold.losses.sides import split
+
 
 def warp_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -22,19 +24,12 @@ def warp_loss(
 
     Arguments as in ``softmax_loss``. Returns [B], and 0 for a query without a pair to compare.
     """
-    positive, negative = (grades > 0) & valid, (grades <= 0) & valid
-    safe = torch.where(valid, scores, 0.0)  # invalid scores are never read
-    weight = positive.to(scores.dtype) if weights is None else torch.where(positive, weights, 0.0)
-    total = weight.sum(dim=1)
-    rows, columns = positive.nonzero(as_tuple=True)  # n positives: [n, C] instead of [B, C, C]
-    gaps = (1 - safe[rows, columns, None] + safe[rows]).clamp(min=0) * negative[rows]
-    count = (gaps > 0).sum(dim=1)
-    means = _harmonic(scores)[count] * gaps.sum(dim=1) / count.clamp(min=1)
-    cost = torch.zeros_like(safe).index_put((rows, columns), means)
-    return (weight * cost).sum(dim=1) / torch.where(total > 0, total, 1.0)
+    n = torch.arange(scores.shape[1], dtype=scores.dtype, device=scores.device)
+    harmonic = torch.where(n > 0, 1 / n.clamp(min=1), 0.0).cumsum(dim=0)  # Phi(0) .. Phi(C - 1)
 
+    def cost(own: Tensor, pool: Tensor, negative: Tensor) -> Tensor:
+        gaps = (1 - own + pool).clamp(min=0) * negative
+        count = (gaps > 0).sum(dim=1)
+        return harmonic[count] * gaps.sum(dim=1) / count.clamp(min=1)
 
-def _harmonic(like: Tensor) -> Tensor:
-    """Phi(0), ..., Phi(C - 1), as a positive has fewer than C negatives; [C]."""
-    n = torch.arange(like.shape[1], dtype=like.dtype, device=like.device)
-    return torch.where(n > 0, 1 / n.clamp(min=1), 0.0).cumsum(dim=0)
+    return split(scores, grades, valid, weights).over_pairs(cost)

@@ -7,25 +7,26 @@ Rows with ordered grades have other metrics: see ``graded.py``.
 """
 
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
+
+from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.metrics.average_precision import average_precision
 from rankfold.metrics.coverage import count_returned, coverage
-from rankfold.metrics.graded import (
-    GRADED_METRICS,
-    GradedSpec,
-    graded_mean,
-    graded_values,
-    parse_graded,
+from rankfold.metrics.graded import GRADED_METRICS, parse_graded
+from rankfold.metrics.hits import (
+    average_precision,
+    hit,
+    precision,
+    recall,
+    recall_capped,
+    reciprocal_rank,
 )
-from rankfold.metrics.hit import hit
 from rankfold.metrics.judged import Judged, judge
-from rankfold.metrics.metric import CatalogMetric, Metric, PerQuery
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.metrics.popularity import popularity, popularity_rank
-from rankfold.metrics.precision import precision
 from rankfold.metrics.propensity import (
     Propensity,
     check_propensity,
@@ -36,15 +37,12 @@ from rankfold.metrics.propensity import (
     psp,
     psp_best,
 )
-from rankfold.metrics.recall import recall, recall_capped
-from rankfold.metrics.reciprocal_rank import reciprocal_rank
 from rankfold.metrics.strata import frequency_groups, within
 
 __all__ = [
     "CATALOG_METRICS",
     "GRADED_METRICS",
     "METRICS",
-    "GradedSpec",
     "Judged",
     "MetricSpec",
     "PerQuery",
@@ -52,8 +50,6 @@ __all__ = [
     "check_propensity",
     "count_returned",
     "frequency_groups",
-    "graded_mean",
-    "graded_values",
     "inverse_propensity",
     "judge",
     "more_is_better",
@@ -63,6 +59,30 @@ __all__ = [
     "popularity_rank",
     "within",
 ]
+
+PerQuery: TypeAlias = Callable[[Judged, int], Tensor]
+"""``(judged, k) -> [B]`` float32: one value per query, of its first k results."""
+
+
+class Metric(NamedTuple):
+    """A mean over queries of ``value``, divided by the mean of ``best`` if there is one."""
+
+    value: PerQuery
+    ordered: bool  # whether the order of the first k results matters
+    best: PerQuery | None = None  # the largest value that a list of k results can have
+    more_is_better: bool = True  # False: methods are not ranked by it
+    reads: Literal["truth", "popularity", "propensity"] = "truth"
+    """``"popularity"`` reads ``popularity_rank`` instead of the truth, ``"propensity"`` reads
+    ``inverse_propensity`` as well as the truth; see ``judge``."""
+
+
+class CatalogMetric(NamedTuple):
+    """One value for all queries, from how often each candidate was returned."""
+
+    value: Callable[[Tensor], Tensor]  # ``(returned [N]) -> []`` float32
+    ordered: bool = False
+    more_is_better: bool = True
+
 
 METRICS: dict[str, Metric] = {
     "ndcg": Metric(ndcg, ordered=True),

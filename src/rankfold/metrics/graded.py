@@ -15,8 +15,58 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.metrics.order import Pairs, auc, count_pairs, order
 from rankfold.metrics.roc import Curve, passing, pauc, pauc_raw, run_ends, tpr, tpr_closest
+
+
+class Pairs(NamedTuple):
+    """Pairs of a row of one grade and a row of another, counted by their grades.
+
+    Leading dimensions are other sets of rows.
+    """
+
+    right: Tensor  # [..., G, G] float64: grade b scores above grade a; equal scores count half
+    total: Tensor  # [..., G, G] float64
+
+
+def count_pairs(passed: Tensor) -> Pairs:
+    """The pairs in ``passed`` [G, ..., J + 1], how many rows of each grade pass each cut.
+
+    Above a row of grade a are the rows of grade b that pass its score, and half of those with an
+    equal score. O(J G^2), since the scores are sorted.
+    """
+    points = passed.double()
+    own = points.diff(dim=-1)
+    above = torch.add(points[..., :-1], own, alpha=0.5)
+    right = own.movedim(0, -2) @ above.movedim(0, -1)
+    n = points[..., -1].movedim(0, -1)
+    return Pairs(right, n[..., :, None] * n[..., None, :])
+
+
+def auc(pairs: Pairs) -> Tensor:
+    """The share of pairs of a positive and a negative in which the positive scores higher.
+
+    Equal scores count half. Returns [G - 1, ...], one per threshold, NaN if a side is empty.
+    """
+    return torch.stack(
+        [
+            _sum(pairs.right[..., : k + 1, k + 1 :]) / _sum(pairs.total[..., : k + 1, k + 1 :])
+            for k in range(pairs.right.shape[-1] - 1)
+        ]
+    )
+
+
+def order(pairs: Pairs) -> Tensor:
+    """The share of pairs of rows with different grades in which the higher grade scores higher.
+
+    Equal scores count half; with two grades it is ``auc``. Returns [1, ...], NaN if all rows
+    have the same grade.
+    """
+    return (_sum(pairs.right.triu(1)) / _sum(pairs.total.triu(1)))[None]
+
+
+def _sum(counts: Tensor) -> Tensor:
+    return counts.sum(dim=(-2, -1))
+
 
 _RATE_METRICS: dict[str, Callable[[Curve, float], Tensor]] = {
     "tpr": tpr,
@@ -37,7 +87,8 @@ class GradedSpec(NamedTuple):
     fpr: float | None  # above 0 and below 1; None for a metric without a rate
 
     def __str__(self) -> str:
-        return self.name if self.fpr is None else f"{self.name}@fpr={_written(self.fpr)}"
+        rate = repr(self.fpr).removeprefix("0")  # .01
+        return self.name if self.fpr is None else f"{self.name}@fpr={rate}"
 
 
 def parse_graded(text: str) -> GradedSpec:
@@ -108,15 +159,10 @@ def values_of(passed: Tensor, specs: Sequence[GradedSpec]) -> list[Tensor]:
     They are [G - 1, ...], or [1, ...] for a metric with one value for all thresholds.
     """
     at_rate = {spec.name in _RATE_METRICS for spec in specs}
-    curves = _curves(passed) if True in at_rate else []
+    sums = passed.cumsum(dim=0) if True in at_rate else passed[:1]
+    curves = [Curve(sums[-1], negatives) for negatives in sums[:-1]]  # one per threshold
     pairs = count_pairs(passed) if False in at_rate else None
     return [_values(spec, curves, pairs) for spec in specs]
-
-
-def _curves(passed: Tensor) -> list[Curve]:
-    """One per threshold."""
-    sums = passed.cumsum(dim=0)
-    return [Curve(sums[-1], negatives) for negatives in sums[:-1]]
 
 
 def _values(spec: GradedSpec, curves: Sequence[Curve], pairs: Pairs | None) -> Tensor:
@@ -138,11 +184,6 @@ def _rate(name: str, text: str) -> float:
             f"metric '{name}@{text}' needs fpr=RATE after the @", hint=f"write {name}@fpr=.01"
         )
     return check_fpr(fpr)
-
-
-def _written(fpr: float) -> str:
-    """The shortest form of a rate: .01."""
-    return repr(fpr).removeprefix("0")
 
 
 def _hint(name: str) -> str:

@@ -43,7 +43,7 @@ def judge(
         raise ValueError(f"different row counts: {len(ids)} of ids, {truth.n_queries} of truth")
     if bool((ids >= truth.n_candidates).any()):
         raise ValueError(f"ids must be below N = {truth.n_candidates}, got {int(ids.max())}")
-    pair_grades = _pair_grades(truth)
+    pair_grades = truth.all_grades()
     grades = _find(ids, truth, pair_grades)
     weights = ideal_weights = None
     if inverse_propensity is not None:
@@ -60,12 +60,6 @@ def judge(
     )
 
 
-def _pair_grades(truth: Interactions) -> Tensor:
-    if truth.grades is None:
-        return torch.ones(truth.n_pairs, device=truth.candidates.device)
-    return truth.grades.float()
-
-
 def _find(ids: Tensor, truth: Interactions, pair_grades: Tensor) -> Tensor:
     """The grade of each returned candidate; [B, K].
 
@@ -73,9 +67,8 @@ def _find(ids: Tensor, truth: Interactions, pair_grades: Tensor) -> Tensor:
     search finds them all.
     """
     n = truth.n_candidates
-    pairs = truth.query_of_pair().long() * n + truth.candidates
     # One more pair, above all others and of grade 0, for searches that run past the end.
-    pairs = torch.cat([pairs, pairs.new_full((1,), len(ids) * n)])
+    pairs = torch.cat([truth.codes(), truth.offsets.new_full((1,), len(ids) * n)])
     pair_grades = torch.cat([pair_grades, pair_grades.new_zeros(1)])
     rows = torch.arange(len(ids), device=ids.device)
     wanted = (rows[:, None] * n + ids).contiguous()

@@ -1,4 +1,7 @@
-"""Normalised discounted cumulative gain: a positive counts less at a later rank."""
+"""Normalised discounted cumulative gain: a positive counts less at a later rank.
+
+Both metrics return [B], and 0 for a query without a positive.
+"""
 
 import torch
 from torch import Tensor
@@ -13,10 +16,8 @@ def ndcg(judged: Judged, k: int) -> Tensor:
 
         ndcg_b = sum_{r <= k} hits_br / log2(r + 1)
                / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
-
-    Returns [B], and 0 for a query without a positive.
     """
-    return _share_of_ideal((judged.grades > 0).float(), (judged.ideal > 0).float(), judged, k)
+    return share_of_ideal((judged.grades > 0).float(), (judged.ideal > 0).float(), judged, k)
 
 
 def ndcg_graded(judged: Judged, k: int) -> Tensor:
@@ -26,10 +27,8 @@ def ndcg_graded(judged: Judged, k: int) -> Tensor:
 
         ndcg_graded_b = sum_{r <= k} grades_br / log2(r + 1)
                       / sum_{r <= k} ideal_br / log2(r + 1)
-
-    Returns [B], and 0 for a query without a positive.
     """
-    return _share_of_ideal(judged.grades, judged.ideal, judged, k)
+    return share_of_ideal(judged.grades, judged.ideal, judged, k)
 
 
 def dcg(gains: Tensor, k: int) -> Tensor:
@@ -46,7 +45,8 @@ def check_ideal(judged: Judged, k: int) -> None:
         raise ValueError(f"k must be at most {width}, the length of the ideal list, got {k}")
 
 
-def _share_of_ideal(gains: Tensor, ideal: Tensor, judged: Judged, k: int) -> Tensor:
+def share_of_ideal(gains: Tensor, ideal: Tensor, judged: Judged, k: int) -> Tensor:
+    """The ``dcg`` of the gains over that of the ideal ones, 0 if that is 0; [B]."""
     check_ideal(judged, k)
     best = dcg(ideal, k)
     return torch.where(best > 0, dcg(gains, k) / best, 0.0)

@@ -33,11 +33,7 @@ def popularity_rank(counts: Tensor) -> Tensor:
 
         popularity_rank_y = |{z: counts_z > counts_y}| + (|{z: counts_z = counts_y}| + 1) / 2
 
-    Args:
-        counts: [N], as from ``train.candidate_counts()``.
-
-    Returns:
-        [N] float32.
+    ``counts`` [N] are those of ``train.candidate_counts()``. Returns [N] float32.
     """
     ascending = counts.sort().values
     fewer = torch.searchsorted(ascending, counts)

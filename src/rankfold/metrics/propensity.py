@@ -1,18 +1,18 @@
 """Propensity-scored precision and nDCG: a positive that is rarely recorded counts more.
 
 A candidate that few queries chose in train is likely to be missing from the truth. So each positive
-counts 1/p, with p its propensity: the probability that a true positive is recorded.
+counts 1/p, with p its propensity: the probability that a true positive is recorded. All metrics
+return [B], and 0 for a query without a positive.
 """
 
 import math
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.metrics.judged import Judged
-from rankfold.metrics.ndcg import check_ideal, dcg
+from rankfold.metrics.ndcg import check_ideal, share_of_ideal
 
 
 class Propensity(NamedTuple):
@@ -49,10 +49,8 @@ def psp(judged: Judged, k: int) -> Tensor:
     With weights_br = 1/p of the result of rank r (counted from 1) if it is positive, else 0::
 
         psp_b = 1/k sum_{r <= k} weights_br
-
-    Returns [B], and 0 for a query without a positive.
     """
-    return _weights(judged)[:, :k].sum(dim=1) / k
+    return _given(judged.weights)[:, :k].sum(dim=1) / k
 
 
 def psp_best(judged: Judged, k: int) -> Tensor:
@@ -61,10 +59,9 @@ def psp_best(judged: Judged, k: int) -> Tensor:
     ::
 
         psp_best_b = 1/k sum_{r <= k} ideal_weights_br
-
-    Returns [B], and 0 for a query without a positive.
     """
-    return _ideal_weights(judged, k)[:, :k].sum(dim=1) / k
+    check_ideal(judged, k)
+    return _given(judged.ideal_weights)[:, :k].sum(dim=1) / k
 
 
 def psn(judged: Judged, k: int) -> Tensor:
@@ -74,10 +71,8 @@ def psn(judged: Judged, k: int) -> Tensor:
 
         psn_b = sum_{r <= k} weights_br / log2(r + 1)
               / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
-
-    Returns [B], and 0 for a query without a positive.
     """
-    return _over_discounts(_weights(judged), judged, k)
+    return _over_discounts(_given(judged.weights), judged, k)
 
 
 def psn_best(judged: Judged, k: int) -> Tensor:
@@ -87,10 +82,8 @@ def psn_best(judged: Judged, k: int) -> Tensor:
 
         psn_best_b = sum_{r <= k} ideal_weights_br / log2(r + 1)
                    / sum_{r <= min(k, positives_b)} 1 / log2(r + 1)
-
-    Returns [B], and 0 for a query without a positive.
     """
-    return _over_discounts(_ideal_weights(judged, k), judged, k)
+    return _over_discounts(_given(judged.ideal_weights), judged, k)
 
 
 def check_propensity(propensity: tuple[float, float]) -> Propensity:
@@ -116,19 +109,10 @@ def parse_propensity(text: str) -> Propensity:
 
 
 def _over_discounts(gains: Tensor, judged: Judged, k: int) -> Tensor:
-    check_ideal(judged, k)
-    discounts = dcg((judged.ideal > 0).float(), k)
-    return torch.where(discounts > 0, dcg(gains, k) / discounts, 0.0)
+    return share_of_ideal(gains, (judged.ideal > 0).float(), judged, k)
 
 
-def _weights(judged: Judged) -> Tensor:
-    if judged.weights is None:
+def _given(weights: Tensor | None) -> Tensor:
+    if weights is None:
         raise ValueError("propensity scores need judge(..., inverse_propensity=...)")
-    return judged.weights
-
-
-def _ideal_weights(judged: Judged, k: int) -> Tensor:
-    if judged.ideal_weights is None:
-        raise ValueError("propensity scores need judge(..., inverse_propensity=...)")
-    check_ideal(judged, k)
-    return judged.ideal_weights
+    return weights

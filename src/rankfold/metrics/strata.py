@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rankfold.types import Interactions, from_pairs
+from rankfold.types import Interactions
 
 GROUPS = ("head", "torso", "tail", "unseen")
 
@@ -20,12 +20,7 @@ def frequency_groups(counts: Tensor) -> Tensor:
         group_y  = floor(3 (before_y + equal_y / 2) / T)
 
     With ties a group may hold more or less than a third of the pairs, or none.
-
-    Args:
-        counts: [N], as from ``train.candidate_counts()``.
-
-    Returns:
-        [N] int64.
+    ``counts`` [N] are those of ``train.candidate_counts()``. Returns [N] int64.
     """
     levels, level, size = counts.unique(return_inverse=True, return_counts=True)
     pairs = levels * size
@@ -37,7 +32,4 @@ def frequency_groups(counts: Tensor) -> Tensor:
 
 def within(truth: Interactions, members: Tensor) -> Interactions:
     """The pairs of ``truth`` whose candidates are ``members`` [N] bool; all rows stay."""
-    pairs = torch.nonzero(members[truth.candidates]).flatten()
-    grades = None if truth.grades is None else truth.grades[pairs]
-    queries, candidates = truth.query_of_pair()[pairs], truth.candidates[pairs]
-    return from_pairs(queries, candidates, grades, (truth.n_queries, truth.n_candidates))
+    return truth.keep(members[truth.candidates])

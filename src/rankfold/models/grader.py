@@ -164,19 +164,16 @@ class Grader:
 
     def read(self, table: Any, *, key_column: str | None = None, **more: Any) -> NewRows:
         """New rows as the model takes them; see ``predict``."""
-        if are_records(table) and key_column is None and not more:
-            return read_records(table, self._record_columns())
         shape = self.model.notes.get("image_shape")
+        if are_records(table) and key_column is None and not more:
+            if self.columns is None or shape is not None:
+                raise UserError(
+                    "this model grades images, which cannot be sent as rows",
+                    hint="`rankfold predict` reads a folder of images",
+                )
+            return read_records(table, self.columns)
         images = None if shape is None else (shape[0], shape[1], shape[2])
         return read_rows(table, self.columns, key_column=key_column, image_shape=images, **more)
-
-    def _record_columns(self) -> Columns:
-        if self.columns is None or self.model.notes.get("image_shape") is not None:
-            raise UserError(
-                "this model grades images, which cannot be sent as rows",
-                hint="`rankfold predict` reads a folder of images",
-            )
-        return self.columns
 
     def frame(self, new: NewRows, fpr: float) -> pl.DataFrame:
         """The scores and grades of new rows, as a table."""

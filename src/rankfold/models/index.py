@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from rankfold.index.build import (
     MeasuredIndex,
     SavedIndexes,
     build,
+    find_kind,
 )
 from rankfold.models.load import from_folder, kind_of
 from rankfold.models.ranker import Ranker
-from rankfold.models.searcher import find_index, has_own_search
+from rankfold.models.search import has_own_search
 from rankfold.types import Progress, silent
 
 
@@ -49,24 +51,15 @@ def add_index(
     folder = storage.read(Path(path), "model", full=True)
     with storage.check_contents(folder.path):
         searcher = _ranker(folder).searcher
-    find_index(kind, searcher.model)
+    find_kind(kind)
     storage.check_writable(folder.path, "model")
-    built: dict[str, MeasuredIndex] = {}
+    make = partial(build, kind, target=recall, seed=seed)
+    candidates, budget = searcher.model.tensors["candidates"], searcher.memory_budget
     progress(f"building the {kind} index", 0.0)
-    built["index"] = build(
-        kind,
-        searcher.model.tensors["candidates"],
-        searcher.memory_budget,
-        lambda n: searcher.some_vectors(n, seed),
-        target=recall,
-        seed=seed,
-    )
-    if similar:
+    built = {"index": make(candidates, budget, partial(searcher.some_vectors, seed=seed))}
+    if similar:  # its recall is measured with candidates as queries
         progress(f"building the {kind} index of similar candidates", 0.0)
-        directions, budget = searcher.similar.directions, searcher.memory_budget
-        built[SIMILAR] = build(  # its recall is measured with candidates as queries
-            kind, directions, budget, target=recall, seed=seed, metric=COSINE
-        )
+        built[SIMILAR] = make(searcher.directions, budget, metric=COSINE)
     progress("writing", 0.0)
     _write(folder, built)
     saved = SavedIndexes(storage.read(folder.path, "model"))

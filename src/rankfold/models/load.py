@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -99,25 +100,29 @@ def _texts(folder: storage.Folder, n_queries: int) -> dict[str, Any]:
 
 
 def _grader(folder: storage.Folder) -> Grader:
-    meta = folder.manifest
+    """A ValueError for wrong contents; ``check_contents`` reports it as a damaged folder."""
+    meta, model = folder.manifest, _model(folder)
     _, n_grades = meta["sizes"]
-    model = _model(folder)
     columns = None if meta["columns"] is None else Columns.from_json(meta["columns"])
     grader = Grader(model, vocabulary(folder, "grades", n_grades, texts=True), columns)
-    _check_names(grader)
+    numbers = grader.grades.keys.to_list() == list(range(n_grades))
+    if n_grades < 2 or not numbers or not _are_names(sorted(grader.names)):
+        raise ValueError(f"its {n_grades} grades are {grader.names}")
     _check_operating(model, n_grades)
-    _check_fitted(model)
-    if columns is not None:
-        _check_columns(columns)
+    rows = model.tensors.get(FITTED)
+    if rows is not None and (rows.ndim != 1 or rows.dtype != torch.int64):
+        raise ValueError(f"its fitted rows are {rows.dtype} of shape {list(rows.shape)}")
+    lists = () if columns is None else (columns.numbers, columns.levels, *columns.levels.values())
+    for names in lists:
+        if not _are_names(names):
+            raise ValueError(f"its columns or levels are {list(names)[:3]}")
     return grader
 
 
-def _check_names(grader: Grader) -> None:
-    """A ValueError for wrong names of grades; ``check_contents`` reports it as a damaged folder."""
-    names, n = grader.names, len(grader.grades)
-    numbered = grader.grades.keys.to_list() == list(range(n))
-    if n < 2 or not numbered or len(set(names)) != n or not all(isinstance(x, str) for x in names):
-        raise ValueError(f"its {n} grades are {names}")
+def _are_names(names: Iterable[Any]) -> bool:
+    """Whether they are texts, ascending and distinct."""
+    listed = list(names)
+    return all(isinstance(one, str) for one in listed) and listed == sorted(set(listed))
 
 
 def _check_operating(model: Model, n_grades: int) -> None:
@@ -130,17 +135,3 @@ def _check_operating(model: Model, n_grades: int) -> None:
     lowest, highest = (int(end) for end in torch.aminmax(grades)) if len(grades) else (0, 0)
     if lowest < -1 or highest >= n_grades or bool(scores.isnan().any()):
         raise ValueError(f"its operating rows have grades from {lowest} to {highest}, or no scores")
-
-
-def _check_fitted(model: Model) -> None:
-    rows = model.tensors.get(FITTED)
-    if rows is not None and (rows.ndim != 1 or rows.dtype != torch.int64):
-        raise ValueError(f"its fitted rows are {rows.dtype} of shape {list(rows.shape)}")
-
-
-def _check_columns(columns: Columns) -> None:
-    lists = [columns.numbers, tuple(columns.levels), *columns.levels.values()]
-    for names in lists:
-        texts = all(isinstance(name, str) for name in names)
-        if not texts or list(names) != sorted(set(names)):
-            raise ValueError(f"its columns or levels are {list(names)[:3]}")

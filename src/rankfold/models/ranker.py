@@ -16,8 +16,8 @@ from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import update
-from rankfold.models.search import Ranking, SearchSpec, UnknownKey, search
-from rankfold.models.searcher import (
+from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.search import (
     Searcher,
     exact_similar,
     find_index,

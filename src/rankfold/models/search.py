@@ -1,238 +1,310 @@
-"""From keys to ranked lists of keys: keys -> rows -> hidden pairs -> the best rows -> keys.
+"""A model that is ready to rank: the best candidates as rows, for queries, histories and texts.
 
-Python, the command line, ``predict`` and the server all search here.
+``models/ranking.py`` goes from keys to these rows and back. There is no other way to search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.types import Interactions, Key, Side, Texts, TopK, Vocabulary, from_pairs
+from rankfold.errors import UserError
+from rankfold.index.build import COSINE, MakeIndex, MeasuredIndex, build, find_kind
+from rankfold.index.exact import PAIR_BYTES, Exact
+from rankfold.index.filter import all_hidden
+from rankfold.kernels.sparse import blocks
+from rankfold.methods import METHODS
+from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK
 
-if TYPE_CHECKING:
-    from rankfold.models.ranker import Ranker
-
-By = Literal["queries", "history", "text", "candidates"]
-
-
-class Ranking(NamedTuple):
-    """Ranked lists in keys, best first."""
-
-    keys: list[list[Key]]  # a list is shorter than K where there are fewer candidates
-    scores: NDArray[np.float32]  # [B, K], -inf beyond the end of a list
-    texts: list[list[str | None]] | None = None  # beside the keys; None: no candidate has one
-    inputs: Sequence[Any] = ()  # of each list; keys as the model holds them
+_MAX_BLOCK_TEXTS = 4096  # encoded at a time
+_TOKEN_BYTES = 128  # upper bound of what is allocated per token of a block, besides its vector
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SearchSpec:
-    """The arguments of a search: one list is made for each input."""
-
-    by: By
-    inputs: Sequence[Any]  # keys of queries or candidates, histories (lists of keys), or texts
-    k: int = 10
-    exclude: Sequence[Key] = ()  # candidates that are not returned; unknown ones are ignored
-    allow: Sequence[Key] | None = None  # the only candidates to return, likewise; None: all
-    include_seen: bool = False  # also return what the query chose before
+exact_index: MakeIndex = partial(build, "exact")
+exact_similar: MakeIndex = partial(build, "exact", metric=COSINE)
 
 
-class UnknownKey(NamedTuple):
-    """The first key of a spec that the model does not know."""
+class Filter(NamedTuple):
+    """What a search does not return."""
 
-    key: Key
-    side: Side
+    exclude: Interactions | None = None  # row b is not in list b
+    allow: Tensor | None = None  # the only candidates of all lists [n], ascending; None: all
+
+    def without(self, pairs: Interactions | None) -> Filter:
+        """The same, and row b of ``pairs`` is not in list b."""
+        return Filter(union(self.exclude, pairs), self.allow)
 
 
-def search(
-    ranker: Ranker, specs: Sequence[SearchSpec], depth: int | None = None
-) -> list[Ranking | UnknownKey]:
-    """The lists of each spec, by one search for all of them.
+NO_FILTER = Filter()
 
-    Args:
-        ranker: a model.
-        specs: they agree in ``by``, ``include_seen`` and ``allow``.
-        depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
+
+class Searcher:
+    """Ranks by rows. The model is opened and the index built once, when they are first needed.
+
+    A query without information (an empty history, a text without a known word, a vector of zeros)
+    gets the most popular candidates. Its scores are the counts of candidates in ``chosen``.
     """
-    answers = _find(ranker, specs)
-    known = [place for place, rows in enumerate(answers) if not isinstance(rows, UnknownKey)]
-    if known:
-        most = max(spec.k for spec in specs) if depth is None else depth
-        some = [specs[place] for place in known]
-        rankings = _rank(ranker, some, [answers[place] for place in known], most)
-        for place, ranking in zip(known, rankings, strict=True):
-            answers[place] = ranking
-    return answers
 
+    def __init__(
+        self,
+        model: Model,
+        chosen: Interactions,
+        memory_budget: int = 2**30,
+        texts: Texts | None = None,
+        make: MakeIndex = exact_index,
+        make_similar: MakeIndex = exact_similar,
+    ) -> None:
+        self.model = model
+        self.chosen = chosen  # pairs to count popularity in, with the model's candidates
+        self.memory_budget = memory_budget  # bytes, for blocks
+        self.texts = texts  # of the model's queries, for a method that ranks by text
+        self.make, self.make_similar = make, make_similar
 
-def best(
-    ranker: Ranker,
-    by: By,
-    inputs: Tensor | Interactions | Texts,
-    k: int,
-    *,
-    exclude: Interactions | None = None,
-    allow: Tensor | None = None,
-    include_seen: bool = False,
-) -> TopK:
-    """The best candidates as rows, without hidden pairs.
+    def of_queries(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
+        """The k best candidates of the model's queries ``rows`` [B]; [B, min(k, N)]."""
+        if self.opened.search_histories is not None:
+            known = kept_histories(self.model, self.chosen.n_candidates)
+            return self.of_histories(known.select(rows.to(self._device)), k, filter)
+        if "queries" in self.model.tensors:
+            return self.of_vectors(self.model.tensors["queries"][rows], k, filter)
+        return self.of_texts(self._texts_of(rows), k, filter)
 
-    Args:
-        ranker: a model.
-        by: the kind of ``inputs``.
-        inputs: rows [B] of queries or candidates, histories, or texts in the model's tokens.
-        k: the length of a list.
-        exclude: row b is not in list b.
-        allow: rows of the only candidates that are returned, ascending.
-        include_seen: also return what a known query or a history has chosen.
-    """
-    searcher = ranker.searcher
-    if isinstance(inputs, Texts):
-        return searcher.of_texts(inputs, k, exclude, allow)
-    if isinstance(inputs, Interactions):
-        seen = None if include_seen else inputs
-        return searcher.of_histories(inputs, k, _union(seen, exclude), allow)
-    if by == "candidates":
-        return searcher.like(inputs, k, exclude, allow)
-    unwanted = _union(hidden(ranker, inputs, include_seen=include_seen), exclude)
-    return searcher.of_queries(inputs, k, unwanted, allow)
+    def of_histories(self, rows: Interactions, k: int, filter: Filter = NO_FILTER) -> TopK:
+        """The k best candidates of new queries; row b of ``rows`` is the history of query b."""
+        search = self.opened.search_histories
+        if search is None:
+            return self.of_vectors(self._folded_in(rows), k, filter)
+        rows = rows.to(self._device)
+        parts = [
+            search(rows.part(start, stop), k, hidden)
+            for start, stop, hidden in self._hidden(rows.n_queries, filter)
+        ]
+        return self._by_popularity(rows.counts() == 0, _joined(parts), filter)
 
+    def of_texts(self, texts: Texts, k: int, filter: Filter = NO_FILTER) -> TopK:
+        """The k best candidates of texts in the model's tokens."""
+        search = self.opened.search_texts
+        if search is None:
+            return self.of_vectors(self._encoded(texts), k, filter)
+        parts = []
+        for first, last, hidden in self._hidden(len(texts), filter):
+            some = texts.select(torch.arange(first, last, device=texts.offsets.device))
+            for start, stop in self._blocks(some):
+                part = some.select(torch.arange(start, stop, device=texts.offsets.device))
+                inner = None if hidden is None else hidden.part(start, stop)
+                parts.append(search(part.to(self._device), k, inner))
+        blank = texts.counts().to(self._device) == 0
+        return self._by_popularity(blank, _joined(parts), filter)
 
-def hidden(ranker: Ranker, rows: Tensor, *, include_seen: bool = False) -> Interactions | None:
-    """What may not be returned for known queries, a row each."""
-    excluded = None if ranker.excluded is None else ranker.excluded.select(rows)
-    return excluded if include_seen else _union(ranker.seen.select(rows), excluded)
+    def of_vectors(self, vectors: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
+        """The k best candidates of query vectors [B, D]."""
+        top = self.index.search(vectors, k, *filter)
+        return self._by_popularity((vectors == 0).all(dim=1), top, filter)
 
+    def like(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
+        """The k candidates most similar to each of ``rows`` [B] by cosine, without itself."""
+        n, offsets = len(self.directions), torch.arange(len(rows) + 1)
+        hidden = filter.without(Interactions(offsets, rows.to(torch.int32), None, n))
+        return self.similar.index.search(self.directions[rows], k, *hidden)
 
-# ---------------------------------------------------------------------------------- keys -> rows
+    @cached_property
+    def popularity(self) -> Tensor:
+        """How many queries chose each candidate; [N]."""
+        return self.chosen.candidate_counts()
 
+    def _folded_in(self, rows: Interactions) -> Tensor:
+        """Vectors of histories; zeros for an empty one."""
+        if self.opened.histories is None:
+            raise _no_histories(self.model)
+        candidates = self.model.tensors["candidates"]
+        vectors = candidates.new_zeros(rows.n_queries, candidates.shape[1])
+        filled = rows.counts().nonzero().flatten()
+        if len(filled) > 0:
+            vectors[filled] = self.opened.histories(rows.select(filled)).to(vectors)
+        return vectors
 
-def _find(ranker: Ranker, specs: Sequence[SearchSpec]) -> list[Any]:
-    """Of each spec: rows [B], a list of rows for each history, texts; or an unknown key."""
-    by = specs[0].by
-    if by == "text":
-        return [spec.inputs for spec in specs]
-    if by == "queries":
-        return _rows(ranker.queries, [spec.inputs for spec in specs], "query")
-    if by == "candidates":
-        return _rows(ranker.candidates, [spec.inputs for spec in specs], "candidate")
-    flat = [list(chain.from_iterable(spec.inputs)) for spec in specs]
-    return [
-        rows
-        if isinstance(rows, UnknownKey)
-        else [part.unique() for part in rows.split([len(history) for history in spec.inputs])]
-        for spec, rows in zip(specs, _rows(ranker.candidates, flat, "candidate"), strict=True)
-    ]
+    def _encoded(self, texts: Texts) -> Tensor:
+        """Vectors of texts, block by block; zeros for a text without tokens."""
+        if self.opened.texts is None:
+            raise no_texts(self.model)
+        candidates = self.model.tensors["candidates"]
+        vectors = candidates.new_zeros(len(texts), candidates.shape[1])
+        for start, stop in self._blocks(texts):
+            filled = start + texts.counts()[start:stop].nonzero().flatten()
+            if len(filled) > 0:
+                block = self.opened.texts(texts.select(filled).to(self._device), "query")
+                vectors[filled.to(self._device)] = block.to(vectors)
+        return vectors
 
-
-def _rows(
-    keys: Vocabulary, lists: Sequence[Sequence[Key]], side: Side
-) -> list[Tensor | UnknownKey]:
-    every = keys.find(list(chain.from_iterable(lists))).split([len(each) for each in lists])
-    return [
-        UnknownKey(given[int((rows < 0).nonzero()[0])], side) if bool((rows < 0).any()) else rows
-        for given, rows in zip(lists, every, strict=True)
-    ]
-
-
-def _known(keys: Vocabulary, wanted: Sequence[Key]) -> Tensor:
-    """The rows of the known keys, ascending, each once."""
-    rows: Tensor = keys.find(wanted).unique()
-    return rows[rows >= 0]
-
-
-# ---------------------------------------------------------------------------------- rows -> lists
-
-
-def _rank(
-    ranker: Ranker, specs: Sequence[SearchSpec], rows: Sequence[Any], depth: int
-) -> list[Ranking]:
-    first = specs[0]
-    top = best(
-        ranker,
-        first.by,
-        _joined(ranker, first.by, rows),
-        depth,
-        exclude=_excluded(ranker.candidates, specs),
-        allow=None if first.allow is None else _known(ranker.candidates, first.allow),
-        include_seen=first.include_seen,
-    )
-    sizes = [len(spec.inputs) for spec in specs]
-    parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
-    return [
-        _in_keys(ranker.candidates, TopK(ids[:, : spec.k], scores[:, : spec.k]))._replace(
-            inputs=_named(ranker, spec, own)
+    def _blocks(self, texts: Texts) -> Iterator[tuple[int, int]]:
+        """Start and stop of blocks of texts whose tokens fit in a quarter of the memory budget."""
+        candidates = self.model.tensors.get("candidates")
+        width = 0 if candidates is None else candidates.shape[1]
+        max_tokens = max(1, self.memory_budget // 4 // (_TOKEN_BYTES + 4 * width))
+        if len(texts) == 0:
+            yield 0, 0
+        yield from blocks(
+            Interactions(texts.offsets, texts.tokens, None, 0), _MAX_BLOCK_TEXTS, max_tokens
         )
-        for spec, own, ids, scores in parts
-    ]
+
+    def _hidden(self, n: int, filter: Filter) -> Iterator[tuple[int, int, Interactions | None]]:
+        """Start and stop of the blocks for a method's own search, and the hidden pairs of each.
+
+        Such a search takes no allow-list: all other candidates are excluded, in small blocks.
+        """
+        exclude = None if filter.exclude is None else filter.exclude.to(self._device)
+        if filter.allow is None:
+            yield 0, n, exclude
+            return
+        allow, n_candidates = filter.allow.to(self._device), self.chosen.n_candidates
+        step = max(1, self.memory_budget // (PAIR_BYTES * max(n_candidates, 1)))
+        for start in range(0, max(n, 1), step):
+            stop = min(start + step, n)
+            part = None if exclude is None else exclude.part(start, stop)
+            yield start, stop, all_hidden(part, allow, (stop - start, n_candidates))
+
+    def _by_popularity(self, blank: Tensor, top: TopK, filter: Filter) -> TopK:
+        """``top`` with the most popular candidates in the rows where ``blank`` [B]."""
+        places = blank.nonzero().flatten()
+        if len(places) == 0:
+            return top
+        exclude = filter.exclude
+        hidden = None if exclude is None else exclude.to(blank.device).select(places)
+        same = torch.ones(len(places), 1, dtype=torch.float64, device=blank.device)
+        popular = self._popular.search(same, top.ids.shape[1], hidden, filter.allow)
+        top.ids[places] = popular.ids
+        top.scores[places] = popular.scores.to(top.scores.dtype)
+        return top
+
+    @property
+    def index(self) -> Index:
+        """Searches the vectors of the candidates."""
+        return self.measured.index
+
+    @cached_property
+    def measured(self) -> MeasuredIndex:
+        """The index, and its facts: kind, metric, recall."""
+        candidates = self.model.tensors["candidates"]
+        return self.make(candidates, self.memory_budget, self.some_vectors)
+
+    @cached_property
+    def directions(self) -> Tensor:
+        """The vectors of candidates with length 1 [N, D]; a UserError for a model without them."""
+        candidates = self.model.tensors.get("candidates")
+        if candidates is None or candidates.shape[1] == 1:
+            raise UserError(
+                f"{self.model.method} cannot find similar candidates: it has no vectors of them",
+                hint="fit a method with vectors, such as rg2",
+            )
+        return torch.nn.functional.normalize(candidates, dim=1)
+
+    @cached_property
+    def similar(self) -> MeasuredIndex:
+        """Searches the directions, for similar candidates."""
+        return self.make_similar(self.directions, self.memory_budget, lambda _n: None)
+
+    def vectors(self, rows: Tensor) -> Tensor:
+        """The vectors of the model's queries ``rows`` [B]; [B, D]."""
+        if "queries" in self.model.tensors:
+            return self.model.tensors["queries"][rows]
+        return self._encoded(self._texts_of(rows))
+
+    def some_vectors(self, n: int, seed: int = 0) -> Tensor | None:
+        """The vectors of at most n queries, without zero vectors; None if fewer than two remain."""
+        known = self.model.tensors.get("queries", self.texts)
+        if known is None or len(known) == 0:
+            return None
+        rng = torch.Generator().manual_seed(seed)
+        vectors = self.vectors(torch.randperm(len(known), generator=rng)[:n].sort().values)
+        vectors = vectors[(vectors != 0).any(dim=1)]
+        return vectors if len(vectors) > 1 else None
+
+    def _texts_of(self, rows: Tensor) -> Texts:
+        if self.texts is None:
+            raise UserError(
+                f"{self.model.method} ranks by the texts of queries, but there are none",
+                hint="pass the texts of the queries",
+            )
+        return self.texts.select(rows.to(self.texts.offsets.device))
+
+    @cached_property
+    def _popular(self) -> Exact:
+        counts = self.popularity.to(self._device, torch.float64)  # exact for any count
+        return Exact(counts[:, None], self.memory_budget)
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The model with its modules built; nothing where the vectors come from elsewhere."""
+        method = METHODS.get(self.model.method)
+        return Opened() if method is None else method.open(self.model)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self.model.tensors.values())).device
 
 
-def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Tensor | Interactions | Texts:
-    """The inputs of all specs."""
-    if by == "text":
-        return ranker.tokens(list(chain.from_iterable(rows)))
-    if by == "history":
-        return _as_pairs(list(chain.from_iterable(rows)), len(ranker.candidates))
-    return torch.cat(list(rows))
+def find_index(name: str, model: Model) -> MakeIndex:
+    """Builds an index by name; a UserError for a model that cannot use it."""
+    find_kind(name)
+    if name != "exact" and has_own_search(model):
+        raise UserError(
+            f"{model.method} has no vectors for an {name} index to search",
+            hint="use --index exact: the model brings its own search",
+        )
+    return partial(build, name)
 
 
-def _excluded(keys: Vocabulary, specs: Sequence[SearchSpec]) -> Interactions | None:
-    """What each list may not have because its spec says so."""
-    if not any(spec.exclude for spec in specs):
-        return None
-    lists: list[Tensor] = []
-    for spec in specs:
-        lists += [_known(keys, spec.exclude)] * len(spec.inputs)
-    return _as_pairs(lists, len(keys))
+def _joined(parts: Sequence[TopK]) -> TopK:
+    ids, scores = zip(*parts, strict=True)
+    return TopK(torch.cat(ids), torch.cat(scores)) if len(parts) > 1 else parts[0]
 
 
-def _as_pairs(lists: Sequence[Tensor], n_candidates: int) -> Interactions:
-    """Rows of candidates, ascending in each list."""
-    counts = torch.tensor([len(each) for each in lists], dtype=torch.int64)
-    rows = torch.repeat_interleave(counts)
-    every = torch.cat([torch.empty(0, dtype=torch.int64), *lists])
-    return from_pairs(rows, every, None, (len(lists), n_candidates))
-
-
-def _union(some: Interactions | None, more: Interactions | None) -> Interactions | None:
+def union(some: Interactions | None, more: Interactions | None) -> Interactions | None:
+    """The pairs of either."""
     if some is None or more is None:
         return some if more is None else more
     return some.union(more)
 
 
-# ---------------------------------------------------------------------------------- rows -> keys
+def has_own_search(model: Model) -> bool:
+    """Whether the method brings its own search: there are no vectors to index."""
+    method = METHODS.get(model.method)
+    return method is not None and method.own_search
 
 
-def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
-    """Lists in keys, and the texts beside them."""
-    ids, scores = top.ids.cpu(), top.scores.cpu()
-    lengths, width = (ids >= 0).sum(dim=1).tolist(), ids.shape[1]
-    rows = ids.clamp(min=0).flatten()
-    keys, texts = candidates.take(rows).to_list(), candidates.texts
-    shown = None if texts is None else texts.gather(rows.numpy()).to_list()
-    return Ranking(
-        _lists(keys, lengths, width),
-        scores.numpy(),
-        None if shown is None else _lists(shown, lengths, width),
+def ranks_by_text(model: Model) -> bool:
+    method = METHODS.get(model.method)
+    return method is not None and "texts" in method.answers
+
+
+def no_texts(model: Model) -> UserError:
+    able = [name for name, method in METHODS.items() if method.data_kind == "texts"]
+    other = f", or fit one of {', '.join(able)}" if able else ""
+    method = METHODS.get(model.method)
+    history = " or a history" if method is not None and "histories" in method.answers else ""
+    return UserError(
+        f"{model.method} does not rank by text",
+        hint=f"give a known query{history}{other}",
     )
 
 
-def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any]]:
-    """The first so many of each ``width`` entries."""
-    return [flat[row * width : row * width + length] for row, length in enumerate(lengths)]
+def _no_histories(model: Model) -> UserError:
+    if ranks_by_text(model):
+        return UserError(
+            f"{model.method} ranks by text, not by history", hint="give the text with --text"
+        )
+    able = [name for name, method in METHODS.items() if "histories" in method.answers]
+    return UserError(
+        f"{model.method} cannot be queried by history",
+        hint=f"search with a known query, or fit one of {', '.join(able)}",
+    )
 
 
-def _named(ranker: Ranker, spec: SearchSpec, rows: Any) -> Sequence[Any]:
-    """The inputs of a spec, with keys as the model holds them."""
-    if spec.by == "queries":
-        return ranker.queries.take(rows).to_list()
-    if spec.by == "candidates":
-        return ranker.candidates.take(rows).to_list()
-    return spec.inputs
+def kept_histories(model: Model, n_candidates: int) -> Interactions:
+    """The history of each query, kept by a model with its own search over histories."""
+    tensors = model.tensors
+    return Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n_candidates)

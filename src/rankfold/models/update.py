@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rankfold.data.build.align import (
     arrange,
-    arrange_texts,
     changed_rows,
     merge,
     own_pairs,
@@ -26,7 +25,7 @@ from rankfold.data.read.keyed_tables import KeyedTable, TextTable, as_texts, ope
 from rankfold.data.read.reading import BadRows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.models.searcher import has_own_search, kept_histories, ranks_by_text
+from rankfold.models.search import has_own_search, kept_histories, ranks_by_text, union
 from rankfold.types import Columns, Dataset, Features, Interactions, Key, Model, Vocabulary
 
 if TYPE_CHECKING:
@@ -59,10 +58,7 @@ def add(ranker: Ranker, data: Any) -> Ranker:
     rows = data.queries.find(grown.queries.keys)
     more = arrange(train, rows)
     seen, changed = grown.seen.union(more), changed_rows(grown.seen, more)
-    hidden = grown.excluded
-    if excluded is not None:
-        theirs = arrange(excluded, rows)
-        hidden = theirs if hidden is None else hidden.union(theirs)
+    hidden = union(grown.excluded, None if excluded is None else arrange(excluded, rows))
     new = len(grown.queries) - len(ranker.queries)
     entry = {
         "data": data.fingerprint,
@@ -133,7 +129,7 @@ def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
         queries=queries,
         seen=arrange(ranker.seen, rows),
         excluded=None if ranker.excluded is None else arrange(ranker.excluded, rows),
-        texts=None if ranker.texts is None else arrange_texts(ranker.texts, rows),
+        texts=None if ranker.texts is None else arrange(ranker.texts, rows),
     )
 
 

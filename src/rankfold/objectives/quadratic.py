@@ -28,7 +28,8 @@ class Objective:
 
         F = sum_x a_x sum_y b_y o_xy^2  -  2 sum_x l_x sum_y b_y o_xy
             + sum_{(x,y) in D} (g_xy extra o_xy^2 - 2 (g_xy + offset) pull_x b_y o_xy)
-            - centre sum_x a_x (sum_y o_xy)^2  -  2 cross sum_x (sum_{y in I_x} o_xy)(sum_y o_xy)
+            - centre sum_x (a_x - uncentred) (sum_y o_xy)^2
+            - 2 cross sum_x (sum_{y in I_x} o_xy)(sum_y o_xy)
             + sum_x query_reg_x |P_x|^2  +  sum_y candidate_reg_y |Q_y|^2  +  constant
 
     ``centre`` and ``cross`` (RGx) require b_y = 1 and no grades. Each of several processes has the
@@ -45,6 +46,7 @@ class Objective:
     extra: float = 0.0
     offset: float = 0.0
     centre: float = 0.0
+    uncentred: float = 0.0  # the part of every a_x that a regulariser added
     cross: float = 0.0
     constant: float = 0.0
     comm: Comm = SINGLE_PROCESS  # among which the queries are divided
@@ -82,7 +84,7 @@ def value(
         p, a = queries[start:stop].double(), o.query_weight[start:stop].double()
         squares = ((p @ gram) * p).sum(dim=1) @ a
         line = (p @ weighted_sum) @ o.background[start:stop].double()
-        centred = o.centre * ((p @ plain_sum) ** 2 @ a)
+        centred = o.centre * ((p @ plain_sum) ** 2 @ (a - o.uncentred))
         penalty = (p**2).sum(dim=1) @ o.query_reg[start:stop].double()
         total += float(squares - 2 * line - centred + penalty)
     whole = iter([(o.rows, candidates, b)])
@@ -148,6 +150,7 @@ class Half:
     extra: float
     offset: float
     centre: float
+    uncentred: float
     cross: float
     comm: Comm = SINGLE_PROCESS  # the processes that divide the rows of the other side
     pairs: Comm = SINGLE_PROCESS  # the processes that divide the pairs, by either side's rows
@@ -156,8 +159,8 @@ class Half:
 def query_half(o: Objective) -> Half:
     a, b = o.query_weight, o.candidate_weight
     return Half(
-        o.rows, a, b, o.background, b, o.pull, b, o.query_reg, o.extra, o.offset, o.centre, o.cross,
-        pairs=o.comm,
+        o.rows, a, b, o.background, b, o.pull, b, o.query_reg, o.extra, o.offset, o.centre,
+        o.uncentred, o.cross, pairs=o.comm,
     )  # fmt: skip
 
 
@@ -166,7 +169,7 @@ def candidate_half(o: Objective, columns: Interactions) -> Half:
     a, b = o.query_weight, o.candidate_weight
     return Half(
         columns, b, a, b, o.background, b, o.pull, o.candidate_reg, o.extra, o.offset, o.centre,
-        o.cross, o.comm, o.comm,
+        o.uncentred, o.cross, o.comm, o.comm,
     )  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torch import Tensor
+
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half
 from rankfold.types import Interactions
 
@@ -23,7 +25,7 @@ def released_query_half(o: Objective, reg: float, beta: float) -> Half:
     half = query_half(o)
     if o.centre == 0:
         return replace(half, reg=half.reg + reg)
-    return replace(half, gram_own=half.gram_own * (1 - beta), centre=0.0)
+    return replace(half, gram_own=_reduced(o, beta), centre=0.0)
 
 
 def released_candidate_half(o: Objective, columns: Interactions, beta: float) -> Half:
@@ -32,4 +34,9 @@ def released_candidate_half(o: Objective, columns: Interactions, beta: float) ->
     half = replace(half, line_other=-half.line_other)
     if o.centre == 0:
         return half
-    return replace(half, gram_own=half.gram_own * (1 - beta), centre=0.0)
+    return replace(half, gram_other=_reduced(o, beta), centre=0.0)
+
+
+def _reduced(o: Objective, beta: float) -> Tensor:
+    """The weights of queries times 1 - beta, but not what the regulariser added to them; [M]."""
+    return (o.query_weight - o.uncentred) * (1 - beta) + o.uncentred

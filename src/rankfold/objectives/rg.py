@@ -108,6 +108,7 @@ def rg2_weighted(
         query_reg=reg * query_reg,
         candidate_reg=reg * candidate_reg,
         extra=alpha,
+        uncentred=added,
         constant=constant,
         comm=comm,
     )
@@ -116,7 +117,8 @@ def rg2_weighted(
 def rgx(objective: Objective) -> Objective:
     """RGx from the weighted RG2: less sum_x (a_x/N) (sum_y o_xy)^2; [rg2], Eq. 17.
 
-    Its scores may be shifted by a constant per query at no cost, as softmax's may.
+    Its scores may be shifted by a constant per query at no cost, as softmax's may. That does not
+    hold for the pairs' extra weight, nor for the matrix regulariser, which is not centred.
 
     Departs from the paper: Eq. 17 prints the term inside the sum over y, and Eqs. 31, 38 and 39 as
     a full square form where (1^T o)^2 has rank one.

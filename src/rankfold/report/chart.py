@@ -186,8 +186,8 @@ def picture(title: str, x: Scale, y: Scale, series: Sequence[Series]) -> str:
 def interval(point: Point, ends: tuple[float, float], number: int) -> str:
     """A value and its interval between two ends, for the cell of a table."""
     width, span = 96, (ends[1] - ends[0]) or 1.0
-    values = (point.low, point.y, point.high)
-    low, at, high = (width * (_or(value, ends[0]) - ends[0]) / span for value in values)
+    values = (ends[0] if v is None else v for v in (point.low, point.y, point.high))
+    low, at, high = (width * (value - ends[0]) / span for value in values)
     return (
         f'<svg class="interval {look(number).colour}" viewBox="-6 0 {width + 12} 14" '
         f'aria-hidden="true">{_line((0, 7), (width, 7), "rule")}'
@@ -210,7 +210,10 @@ def _sample(one: Series) -> str:
 
 def _chart(x: Scale, y: Scale, series: Sequence[Series]) -> str:
     """Axes, series and names. Points without a finite place are left out."""
-    lines = [one._replace(points=_finite(one.points)) for one in series]
+    lines = [
+        one._replace(points=[point for point in one.points if math.isfinite(point.x + point.y)])
+        for one in series
+    ]
     names = [shorten(one.name, _NAME_CHARACTERS) for one in lines if one.emphasis == "named"]
     right = WIDTH - _RIGHT - CHARACTER * max(map(len, names), default=0)
     left = 14 + CHARACTER * max(len(label) for _, label in y.ticks)
@@ -219,10 +222,6 @@ def _chart(x: Scale, y: Scale, series: Sequence[Series]) -> str:
     back_to_front = sorted(lines[::-1], key=lambda one: order.index(one.emphasis))
     drawn = [_series(one, field) for one in back_to_front]
     return "".join([_axes(field), *drawn, _names(lines, field)])
-
-
-def _finite(points: Sequence[Point]) -> list[Point]:
-    return [point for point in points if math.isfinite(point.x + point.y)]
 
 
 def _axes(field: _Field) -> str:
@@ -318,7 +317,3 @@ def _line(start: _Place, end: _Place, css_class: str = "", width: float = 1) -> 
 def _text(x: float, y: float, text: str, anchor: str = "start", css_class: str = "") -> str:
     kind = f' class="{css_class}"' if css_class else ""
     return f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value

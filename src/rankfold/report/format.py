@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 UNKNOWN = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"  # as wide as a plus
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+    return f"{value:.{digits}f}" if is_known(value) else UNKNOWN
 
 
 def signed(value: float | None) -> str:
     """A number with its sign."""
-    if value is None or not math.isfinite(value):
-        return UNKNOWN
-    return f"{value:+.4f}".replace("-", MINUS)
+    return f"{value:+.4f}".replace("-", MINUS) if is_known(value) else UNKNOWN
 
 
 def p_value(p: float | None) -> str:
-    if p is None or not math.isfinite(p):
+    if not is_known(p):
         return UNKNOWN
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
 
 
 def duration(seconds: float | None) -> str:
     """A time with up to three digits, in a suitable unit."""
-    if seconds is None or not math.isfinite(seconds):
+    if not is_known(seconds):
         return UNKNOWN
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms"
@@ -39,17 +37,21 @@ def duration(seconds: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"
+    return f"{value:,.0f}" if is_known(value) else UNKNOWN
 
 
 def size(value: float | None) -> str:
     """Bytes in a suitable unit; 1 MB is a million."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= 0.9995 * unit:
             return f"{value / unit:.3g} {name}"
     return f"{value:.0f} B"
+
+
+def is_known(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
 
 
 def join(names: Sequence[str]) -> str:

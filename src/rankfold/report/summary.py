@@ -7,47 +7,72 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from rankfold.report.format import UNKNOWN, duration, join, number, size
+from rankfold.report.format import UNKNOWN, duration, is_known, join, number, size
 
 Entry = Mapping[str, Any]  # one method, as in ``results["methods"]``
 
 
 def summary(results: Mapping[str, Any]) -> list[str]:
-    """The best method, its lead, its cost, and the failures."""
+    """The best methods on equal terms, their lead and cost, other widths, and the failures."""
     ranking, failed = ranked(results), [e for e in results["methods"] if e["error"]]
     where = f"the {results['split']} split of {results['data']['name']}"
     if not ranking:
         return [f"Every method failed on {where}.", *_failures(failed)]
     best, first = ranking[0], results["metrics"][0]
+    ranking, others = equal_terms(ranking)
     if not math.isfinite(mean_of(best, first)):
         return [f"{first} is not defined for any method on {where}.", *_failures(failed)]
     reached = f"{first} {_with_interval(best['metrics'].get(first))} on {where}"
+    at_width = f", all with width {results['width']}" if results.get("width") else ""
+    tied = _tied(results, ranking)
     if len(ranking) == 1:
         sentences = [f"{best['name']} reaches {reached}. No other method gave a result."]
+    elif tied:
+        names = join([best["name"], *(entry["name"] for entry in tied)])
+        sentences = [
+            f"Tied for best{at_width}: {names}. {best['name']} reaches {reached}; "
+            "the differences may be chance."
+        ]
     else:
-        sentences = [f"{best['name']} is best: {reached}.", *_against(results, ranking)]
-        sentences += _other_metrics(results, best["name"])
+        sentences = [f"{best['name']} is best{at_width}: {reached}."]
+    if len(ranking) > 1:
+        sentences += [*_against(results, ranking, tied), *_other_metrics(results, best["name"])]
+    sentences += [
+        f"With another width, {entry['name']} reaches "
+        f"{_with_interval(entry['metrics'].get(first))}."
+        for entry in others
+    ]
     return [*sentences, *_cost(best), *_failures(failed)]
 
 
 def verdicts(results: Mapping[str, Any], metrics: Sequence[str]) -> list[str]:
-    """Which differences from the best are significant; metrics that agree share a sentence."""
+    """Which differences from the best are significant; metrics that agree share a sentence.
+
+    Only methods on equal terms are compared.
+    """
+    compared = {entry["name"] for entry in equal_terms(ranked(results))[0]}
     groups: dict[tuple[str, ...], list[str]] = {}
     for metric in metrics:
         test = results["tests"][metric]
         tied = [name for name, other in test["others"].items() if other["tied"]]
-        groups.setdefault((test["best"], *tied), []).append(metric)
-    return [
-        _verdict(by, *names, others=len(results["tests"][by[0]]["others"]))
-        for names, by in groups.items()
-    ]
+        groups.setdefault((test["best"], *filter(compared.__contains__, tied)), []).append(metric)
+    return [_verdict(by, *names, others=len(compared) - 1) for names, by in groups.items()]
 
 
 def ranked(results: Mapping[str, Any]) -> list[Entry]:
-    """The methods without an error, best first by the first metric."""
+    """The methods without an error, best first by the first metric; other widths at the end."""
     first = results["metrics"][0]
     good = [entry for entry in results["methods"] if not entry["error"]]
-    return sorted(good, key=lambda entry: -_or(mean_of(entry, first), -math.inf))
+    good.sort(key=lambda entry: -_or(mean_of(entry, first), -math.inf))
+    equal, others = equal_terms(good)
+    return equal + others
+
+
+def equal_terms(ranking: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """The methods with the common width, then the others; all are equal if none has it."""
+    equal = [entry for entry in ranking if entry.get("equal_terms", True)]
+    others = [entry for entry in ranking if not entry.get("equal_terms", True)]
+    return (equal, others) if equal else (others, [])
 
 
 def mean_of(entry: Entry, metric: str) -> float:
@@ -77,27 +102,24 @@ def _all(count: int) -> str:
     return "the other method" if count == 1 else "every other method"
 
 
-def _against(results: Mapping[str, Any], ranking: Sequence[Entry]) -> list[str]:
-    """The tied methods, then the best of the others."""
+def _tied(results: Mapping[str, Any], ranking: Sequence[Entry]) -> list[Entry]:
+    """The methods that are tied with the best by the first metric."""
+    tests = results["tests"].get(results["metrics"][0], {}).get("others", {})
+    return [entry for entry in ranking[1:] if tests.get(entry["name"], {}).get("tied")]
+
+
+def _against(
+    results: Mapping[str, Any], ranking: Sequence[Entry], tied: Sequence[Entry]
+) -> list[str]:
+    """The fastest of the tied methods, then the best of the others."""
     first, best = results["metrics"][0], ranking[0]
-    others = results["tests"].get(first, {}).get("others", {})
-    tied = [e for e in ranking[1:] if others.get(e["name"], {}).get("tied")]
     apart = [e for e in ranking[1:] if e not in tied and math.isfinite(mean_of(e, first))]
     sentences = []
     if tied:
-        one = len(tied) == 1
-        sentences.append(
-            f"{join([e['name'] for e in tied])} {'is' if one else 'are'} tied with it: "
-            f"the {'difference' if one else 'differences'} may be chance."
-        )
-        cheapest = min(tied, key=lambda entry: _or(fit_seconds(entry), math.inf))
-        if fit_seconds(cheapest) < fit_seconds(best):
-            seconds = duration(fit_seconds(cheapest))
-            sentences.append(
-                f"{cheapest['name']} fits faster, in {seconds}."
-                if one
-                else f"Of these, {cheapest['name']} fits fastest, in {seconds}."
-            )
+        fastest = min([best, *tied], key=lambda entry: _or(fit_seconds(entry), math.inf))
+        if math.isfinite(fit_seconds(fastest)):
+            seconds = duration(fit_seconds(fastest))
+            sentences.append(f"Of these, {fastest['name']} fits fastest, in {seconds}.")
     if apart:
         who = f"The best of the others, {apart[0]['name']}," if tied else apart[0]["name"]
         gap, top = mean_of(best, first) - mean_of(apart[0], first), mean_of(best, first)
@@ -142,8 +164,9 @@ def _with_interval(value: Mapping[str, Any] | None) -> str:
     if value is None:
         return UNKNOWN
     ends = value.get("low"), value.get("high")
-    known = all(end is not None and math.isfinite(end) for end in ends)
-    interval = f" (95% interval {number(ends[0])} to {number(ends[1])})" if known else ""
+    interval = (
+        f" (95% interval {' to '.join(map(number, ends))})" if all(map(is_known, ends)) else ""
+    )
     return f"{number(value.get('mean'))}{interval}"
 
 

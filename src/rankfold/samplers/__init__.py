@@ -11,7 +11,6 @@ from rankfold.samplers.in_batch import InBatch
 from rankfold.samplers.mixed import Mixed
 from rankfold.samplers.popularity import Popularity, PopularityMode, popularity
 from rankfold.samplers.resampling import DRAWS
-from rankfold.samplers.shared import SharedUniform
 from rankfold.samplers.streaming import Streaming
 from rankfold.samplers.uniform import Uniform
 from rankfold.samplers.xir import Xir
@@ -40,7 +39,7 @@ class SamplerContext(NamedTuple):
 
 SAMPLERS: dict[str, Callable[[SamplerContext], Sampler]] = {
     "uniform": lambda s: Uniform(len(s.counts), s.negatives),
-    "shared": lambda s: SharedUniform(len(s.counts), s.negatives),
+    "shared": lambda s: Uniform(len(s.counts), s.negatives, shared=True),
     "popularity": lambda s: Popularity(s.pop, s.negatives),
     "in-batch": lambda s: InBatch(s.log_pop),
     "mixed": lambda s: Mixed(s.log_pop, negatives=s.batch_size),

@@ -1,7 +1,5 @@
 """One pool of candidates for a batch of queries: all of their positives, and random ones."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

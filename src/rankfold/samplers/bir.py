@@ -1,5 +1,7 @@
 """BIR: in-batch negatives, resampled by how hard they are."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -9,16 +11,16 @@ from rankfold.samplers.resampling import Draw, systematic
 from rankfold.types import Batch, Drawn, Picks, Pool
 
 
+@dataclass(frozen=True, slots=True)
 class Bir(Stateless):
     """Batch importance resampling [chen2022]: each query picks ``draws`` of the batch's candidates.
 
     ``draws`` is the configured batch size in the paper, in a short last batch too.
     """
 
-    def __init__(self, log_pop: Tensor, draws: int, draw: Draw = systematic) -> None:
-        self.log_pop = log_pop
-        self.draws = draws
-        self.draw = draw
+    log_pop: Tensor
+    draws: int
+    draw: Draw = systematic
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:  # noqa: ARG002
         return in_batch(batch, self.log_pop)

@@ -18,11 +18,6 @@ ResampledCorrection = Callable[[Tensor, Tensor, int], Tensor]
 """``(scores [B, C], weights [B, C], draws) -> scores``, for picks; the positive's is unchanged."""
 
 
-def _uncorrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """No correction: SSL of [chen2022]."""
-    return positive, scores
-
-
 def _negatives_corrected(positive: Tensor, scores: Tensor, pool: Pool) -> tuple[Tensor, Tensor]:
     """Sampled softmax: the C columns stand for all N candidates, the positive for itself.
 
@@ -47,7 +42,7 @@ def appendix(scores: Tensor, weights: Tensor, draws: int) -> Tensor:
 
 
 CORRECTIONS: dict[str, Correction] = {
-    "none": _uncorrected,
+    "none": lambda positive, scores, _pool: (positive, scores),  # SSL of [chen2022]
     "negatives": _negatives_corrected,
     "all": _all_corrected,
 }

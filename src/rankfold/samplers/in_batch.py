@@ -1,5 +1,7 @@
 """In-batch negatives: the candidates of the batch, for all of its queries."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -16,11 +18,11 @@ def in_batch(batch: Batch, log_pop: Tensor) -> Pool:
     return Pool(batch.candidates, log_q, log_q, holds_batch=True)
 
 
+@dataclass(frozen=True, slots=True)
 class InBatch(WholePool, Stateless):
-    """SSL and SSL-Pop of [chen2022]; ``log_pop`` [N] is the log of the popularity."""
+    """SSL and SSL-Pop of [chen2022]."""
 
-    def __init__(self, log_pop: Tensor) -> None:
-        self.log_pop = log_pop
+    log_pop: Tensor  # [N], the log of the popularity
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:  # noqa: ARG002
         return in_batch(batch, self.log_pop)

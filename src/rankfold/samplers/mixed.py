@@ -1,6 +1,7 @@
 """Mixed negatives: the batch's candidates and uniform ones (MNS)."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from rankfold.samplers.mixins import Stateless, WholePool
 from rankfold.types import Batch, Pool
 
 
+@dataclass(frozen=True, slots=True)
 class Mixed(WholePool, Stateless):
     """Mixed negative sampling [yang2020]: the batch's B candidates, then n uniform ones, shared.
 
@@ -19,9 +21,8 @@ class Mixed(WholePool, Stateless):
     for positives too. In a short last batch B is smaller, while n stays.
     """
 
-    def __init__(self, log_pop: Tensor, negatives: int) -> None:
-        self.log_pop = log_pop
-        self.negatives = negatives
+    log_pop: Tensor
+    negatives: int  # n
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
         n_candidates, device = len(self.log_pop), batch.candidates.device

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import normalize, pad
 
 from rankfold.errors import UserError
 
@@ -43,7 +43,9 @@ class RankCache:
         numbers = torch.arange(len(shares), device=device)
         self.owners = numbers.repeat_interleave(self.sizes)  # the grade of each entry
         self.longest = int(self.sizes[:-1].max())
-        self.cells = _cells(self.owners[: self.n_negative], self.starts, self.longest)
+        negatives = torch.arange(self.n_negative, device=device)
+        shifts = (numbers * self.longest - self.starts)[self.owners[: self.n_negative]]
+        self.cells = negatives + shifts  # their places in a flat table with a row per grade
         self.ones = torch.eye(len(shares), dtype=torch.int64, device=device)
         length = -(-len(self.owners) // _ROW_MULTIPLE) * _ROW_MULTIPLE
         self.vectors = torch.zeros(length, width, device=device)  # one grade after another
@@ -65,17 +67,12 @@ class RankCache:
         at = places.remainder_(self.sizes.index_select(0, grades))
         at += self.starts.index_select(0, grades)
         if self.fixed is not None:
-            at = self._fixed_or(rows, at)
+            known, fixed = self.fixed
+            near = torch.searchsorted(known, rows).clamp_(max=len(known) - 1)
+            at = fixed.index_select(0, near).where(known.index_select(0, near) == rows, at)
         self.vectors.index_copy_(0, at, vectors.detach().to(self.vectors.dtype))
         if self.final is None:
             self.taken.index_fill_(0, at, value=True)
-
-    def _fixed_or(self, rows: Tensor, at: Tensor) -> Tensor:
-        """The fixed places of rows that have one, ``at`` for the others; [B]."""
-        assert self.fixed is not None
-        known, places = self.fixed
-        near = torch.searchsorted(known, rows).clamp_(max=len(known) - 1)
-        return places.index_select(0, near).where(known.index_select(0, near) == rows, at)
 
     def ranks(
         self, vectors: Tensor, head: Tensor, *, by_likeness: bool, wanted: Tensor | None = None
@@ -152,12 +149,6 @@ def _fixed_places(
     places, order = torch.empty_like(rows), theirs.argsort(stable=True)
     places[order] = torch.arange(len(rows), device=rows.device)
     return rows, places + (starts - (fewer.cumsum(0) - fewer))[theirs]
-
-
-def _cells(owners: Tensor, starts: Tensor, longest: int) -> Tensor:
-    """The place of each entry in a flat table with a row per grade; [C]."""
-    numbers = torch.arange(len(owners), device=owners.device)
-    return numbers + (torch.arange(len(starts), device=owners.device) * longest - starts)[owners]
 
 
 # ---------------------------------------------------------------------------- among entries
@@ -262,8 +253,8 @@ def _means_by_likeness(vectors: Tensor, entries: Tensor, values: Tensor, counted
 
     ``counted`` [T, C] is 1 or 0.
     """
-    entries = _unit(entries)
-    queries = _unit(vectors, _SHARPNESS / math.log(2)).T
+    entries = normalize(entries, eps=_MIN_DIVISOR)
+    queries = normalize(vectors, eps=_MIN_DIVISOR).mul_(_SHARPNESS / math.log(2)).T
     columns = torch.cat([counted, counted * values]).to(entries.dtype)
     sums = columns.new_zeros(len(columns), len(vectors))
     likeness = columns.new_empty(_BLOCK, len(vectors))
@@ -271,12 +262,6 @@ def _means_by_likeness(vectors: Tensor, entries: Tensor, values: Tensor, counted
         sums.addmm_(theirs, torch.mm(some, queries, out=likeness[: len(some)]).exp2_())
     total, weighted = sums.chunk(2)
     return weighted / _as_divisor(total)
-
-
-def _unit(vectors: Tensor, length: float = 1.0) -> Tensor:
-    """Rows of this length; zeros stay zeros."""
-    norms = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    return vectors * (length / _as_divisor(norms))
 
 
 def _as_divisor(values: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from rankfold.distributed.collectives import uniforms
 from rankfold.types import Interactions, OwnRows
 
 
@@ -29,13 +30,11 @@ def systematic(
     floor(draws W_c + u) - floor(draws W_{c-1} + u) times: draws w_c on average, and always within 1
     of that. It needs no search, and has less variance than independent picks.
     """
-    ends, total = _ends(weights)
-    start = _uniforms(1, weights, rng, own)
+    ends = weights.cumsum(dim=1)
+    start, total = uniforms((len(weights), 1), rng, own, weights.dtype), ends[:, -1:]
     scale = torch.where(total > 0, draws / total, 0.0)
     reached = ends.mul_(scale).add_(start).floor_().clamp_(max=draws)
-    times = reached.clone()
-    times[:, 1:] -= reached[:, :-1]
-    return times
+    return reached.diff(dim=1, prepend=torch.zeros_like(start))
 
 
 def multinomial(
@@ -46,8 +45,9 @@ def multinomial(
     Exact up to the rounding of sums in the weights' dtype. The numbers are drawn in ascending
     order, and each column counts those below its end.
     """
-    ends, total = _ends(weights)
-    places = _sorted_uniforms(draws, weights, rng, own).mul_(total)
+    ends = weights.cumsum(dim=1)
+    places, total = _sorted_uniforms(draws, weights, rng, own), ends[:, -1:]
+    places *= total
     # below the total even after rounding, so that no column of weight 0 is picked
     places = torch.minimum(places, total.nextafter(torch.zeros_like(total)))
     below = torch.searchsorted(places, ends, out_int32=True)
@@ -74,23 +74,8 @@ def draw_one(
     """
     starts = pairs.offsets[rows]
     counts = pairs.offsets[rows + 1] - starts
-    size = len(rows) if own is None else own.total
-    drawn = torch.rand(size, generator=rng, device=rng.device, dtype=torch.float64)
-    drawn = drawn if own is None else drawn[own.places]
+    drawn = uniforms((len(rows),), rng, own, torch.float64)
     return pairs.candidates[starts + (drawn * counts).long().clamp(max=counts - 1)].long()
-
-
-def _ends(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Running sums of the weights [B, C], and the last of them [B, 1]."""
-    ends = weights.cumsum(dim=1)
-    return ends, ends[:, -1:].clone()
-
-
-def _uniforms(columns: int, rows: Tensor, rng: torch.Generator, own: OwnRows | None) -> Tensor:
-    """Uniform numbers for each row, the same on whichever process; [B, columns]."""
-    size = len(rows) if own is None else own.total
-    drawn = torch.rand((size, columns), generator=rng, dtype=rows.dtype, device=rows.device)
-    return drawn if own is None else drawn[own.places]
 
 
 def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: OwnRows | None) -> Tensor:
@@ -99,6 +84,6 @@ def _sorted_uniforms(draws: int, rows: Tensor, rng: torch.Generator, own: OwnRow
     With E_i exponential and S_i = E_1 + .. + E_i, the ratios S_i / S_{n+1}, i = 1..n, are
     distributed as n uniform numbers in order.
     """
-    gaps = _uniforms(draws + 1, rows, rng, own)
+    gaps = uniforms((len(rows), draws + 1), rng, own, rows.dtype)
     ends = gaps.neg_().log1p_().neg_().cumsum(dim=1)
     return ends[:, :-1] / ends[:, -1:]

@@ -32,10 +32,9 @@ class Streaming(WholePool):
         self.step = torch.zeros((), dtype=torch.int64)  # t of the last step
         self.sizes = torch.tensor(HASH_SIZES, device=device)
         self.starts = self.sizes.cumsum(0) - self.sizes
-        self.last = torch.zeros(
-            sum(HASH_SIZES), dtype=torch.int64, device=device
-        )  # the arrays in a row
-        self.delta = torch.ones(sum(HASH_SIZES), dtype=torch.float64, device=device)
+        cells = sum(HASH_SIZES)  # the arrays in a row
+        self.last = torch.zeros(cells, dtype=torch.int64, device=device)
+        self.delta = torch.ones(cells, dtype=torch.float64, device=device)
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:  # noqa: ARG002
         _, delta = self._updated(batch)

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 
 from rankfold import __version__
 from rankfold.errors import UserError
-from rankfold.models.search import By, SearchSpec
-from rankfold.models.searcher import ranks_by_text
+from rankfold.models.ranking import By, SearchSpec
+from rankfold.models.search import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
 from rankfold.serve.errors import HttpError, error_body
@@ -66,8 +66,8 @@ def build_app(models: Models, limits: Limits, access: Access | None = None) -> M
     direct = _add_model_endpoints(api, models, limits)
     _add_status_endpoints(api, models)
     add_static_files(api)
-    api.add_exception_handler(HttpError, _on_http_error)
-    api.add_exception_handler(UserError, _on_user_error)
+    api.add_exception_handler(HttpError, _on_error)
+    api.add_exception_handler(UserError, _on_error)
     api.add_exception_handler(HTTPException, _on_routing_error)
     api.add_exception_handler(RequestValidationError, _on_invalid_name)
     app = DirectRoutes(api, direct)
@@ -94,10 +94,8 @@ class DirectRoutes:
         request = Request(scope, receive)
         try:
             response = await endpoint(request)
-        except HttpError as error:
-            response = await _on_http_error(request, error)
-        except UserError as error:
-            response = await _on_user_error(request, error)
+        except (HttpError, UserError) as error:
+            response = await _on_error(request, error)
         await response(scope, receive, send)
 
 
@@ -299,22 +297,18 @@ def _json(content: bytes, status: int = 200) -> Response:
 
 def _responses(model: type[BaseModel] | None, *errors: int) -> dict[int | str, dict[str, Any]]:
     """Every status with its model, for the OpenAPI document."""
-    good: dict[str, Any] = {"description": "success"}
-    responses: dict[int | str, dict[str, Any]] = {
-        200: good if model is None else {**good, "model": model}
-    }
+    good: dict[str, Any] = {} if model is None else {"model": model}
+    responses: dict[int | str, dict[str, Any]] = {200: {"description": "success", **good}}
     for status in errors:
         responses[status] = {"model": schema.ErrorResponse, "description": ERRORS[status]}
     return responses
 
 
-async def _on_http_error(_request: Request, error: Exception) -> Response:
+async def _on_error(_request: Request, error: Exception) -> Response:
+    if isinstance(error, UserError):
+        error = HttpError(400, str(error), error.hint)
     assert isinstance(error, HttpError)
     return Response(error.body, error.status, headers=error.headers, media_type=JSON)
-
-
-async def _on_user_error(_request: Request, error: Exception) -> Response:
-    return _json(error_body(str(error), getattr(error, "hint", "")), 400)
 
 
 async def _on_routing_error(request: Request, error: Exception) -> Response:

@@ -55,9 +55,11 @@ def _openapi_document(api: FastAPI) -> dict[str, Any]:
 def _read_files(folder: str, prefix: str) -> Mapping[str, tuple[bytes, str]]:
     """Content and media type of the files in a folder of this package, by URL path."""
     files: dict[str, tuple[bytes, str]] = {}
-    home = resources.files("rankfold.serve") / folder
+    serve = resources.files("rankfold.serve")
+    home, head = serve / folder, (serve / "head.html").read_bytes()  # every page begins with it
     for entry in home.iterdir() if home.is_dir() else ():
         media_type = _MEDIA_TYPES.get(entry.name.rpartition(".")[2])
         if media_type is not None and entry.is_file():
-            files[prefix + entry.name] = (entry.read_bytes(), media_type)
+            start = head if entry.name.endswith(".html") else b""
+            files[prefix + entry.name] = (start + entry.read_bytes(), media_type)
     return files

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 from pydantic_core import to_json
 
 from rankfold.models.ranker import Ranker
-from rankfold.serve.search import described, keys_of, unknown
+from rankfold.serve.search import described, unknown
 from rankfold.types import Key, Vocabulary
 
 _BLOCK_SIZE = 100_000  # keys
@@ -26,8 +24,8 @@ def read_history(ranker: Ranker, query: Key) -> bytes:
     if row < 0:
         raise unknown(ranker.queries, query, "query", near=True)
     chosen: list[int] = ranker.seen.part(row, row + 1).candidates.tolist()
-    answer: dict[str, Any] = {"query": keys_of(ranker.queries, [row])[0]}
-    return to_json({**answer, "candidates": described(ranker.candidates, chosen, "candidate")})
+    candidates = described(ranker.candidates, chosen, "candidate")
+    return to_json({"query": ranker.queries.keys[row], "candidates": candidates})
 
 
 def _matching_rows(keys: Vocabulary, like: str, limit: int) -> list[int]:

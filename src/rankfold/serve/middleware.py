@@ -24,17 +24,12 @@ Receive = Callable[[], Awaitable[_Message]]
 Send = Callable[[_Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_CONTENT_POLICY = "; ".join(
-    [
-        "default-src 'self'",
-        "base-uri 'none'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        "object-src 'none'",
-    ]
+_CONTENT_POLICY = (
+    b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    b"object-src 'none'"
 )
 SECURITY_HEADERS = [
-    (b"content-security-policy", _CONTENT_POLICY.encode()),
+    (b"content-security-policy", _CONTENT_POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),

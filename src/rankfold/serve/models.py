@@ -9,9 +9,10 @@ import gc
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from rankfold.methods import METHODS
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import SearchSpec
-from rankfold.models.searcher import ranks_by_text
+from rankfold.models.ranking import SearchSpec
+from rankfold.models.search import ranks_by_text
 from rankfold.serve.batching import Worker
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
@@ -37,8 +38,8 @@ from rankfold.training.history import validation_score
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _POLL_SECONDS = 1.0  # between two checks of the folders
 RETRY_SECONDS = 10.0  # until a folder that could not be read is tried again
-_NOTES = ("data", "seed", "metric", "chosen_by", "refit", "operating_on")
-_UPDATES = ("added", "extended", "removed")
+_FACTS = ("data", "seed", "metric", "chosen_by", "refit", "operating_on")  # notes of a fit
+_NOTES = (*_FACTS, "added", "extended", "removed")
 
 _Stamp = tuple[int, int, int]
 
@@ -67,16 +68,16 @@ class Served:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """A name, its folder, and the model that was last read from there."""
 
-    def __init__(self, name: str, folder: Path, worker: Worker) -> None:
-        self.name = name
-        self.folder = folder
-        self.worker = worker
-        self.served: Served | None = None
-        self.stamp: _Stamp | None = None  # of the manifest that was read last
-        self.failed_at: float | None = None  # when that could not be read
+    name: str
+    folder: Path
+    worker: Worker
+    served: Served | None = None
+    stamp: _Stamp | None = None  # of the manifest that was read last
+    failed_at: float | None = None  # when that could not be read
 
     def now(self) -> Served:
         """The current model."""
@@ -95,7 +96,7 @@ class Models:
         self.limits, self.log, self.metrics = limits, log, metrics
         self.slots: dict[str, Slot] = {}
         for name, folder in folders.items():
-            worker = Worker(name, limits.waiting, self._counting(name))
+            worker = Worker(name, limits.waiting, partial(self._count, name))
             self.slots[name] = Slot(name, folder, worker)
         self.side = Worker("keys", limits.waiting)  # for other requests, which may take longer
         self._closing = threading.Event()
@@ -146,14 +147,9 @@ class Models:
                 slot.stamp, slot.failed_at = stamp, time.monotonic()
                 self.metrics.swaps[slot.name, "failed"] += 1
                 if not logged:
-                    hint = getattr(error, "hint", "")
-                    self.log.write(
-                        "cannot read the new model, the old one stays",
-                        "error",
-                        model=slot.name,
-                        error=str(error) or repr(error),
-                        hint=hint,
-                    )
+                    event = "cannot read the new model, the old one stays"
+                    what = {"error": str(error) or repr(error), "hint": getattr(error, "hint", "")}
+                    self.log.write(event, "error", model=slot.name, **what)
 
     def _watch(self) -> None:
         while not self._closing.wait(_POLL_SECONDS):
@@ -167,12 +163,9 @@ class Models:
         method = slot.served.card["method"]
         self.log.write("model loaded", model=slot.name, method=method, seconds=seconds)
 
-    def _counting(self, name: str) -> Callable[[int], None]:
-        def answered(n: int) -> None:
-            self.metrics.searches[name,] += 1
-            self.metrics.searched[name,] += n
-
-        return answered
+    def _count(self, name: str, n_requests: int) -> None:
+        self.metrics.searches[name,] += 1
+        self.metrics.searched[name,] += n_requests
 
 
 def named(arguments: Sequence[str]) -> dict[str, Path]:
@@ -209,7 +202,8 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
     """A model that has answered once, so that lazy parts are loaded, and its card."""
     model = load(folder)
     manifest = storage.read(folder, "model").manifest
-    accepts = _accepted_inputs(model)
+    accepts, notes = _accepted_inputs(model), model.model.notes
+    history, score = notes.get("history", []), validation_score(notes)
     written = datetime.fromtimestamp((folder / storage.MANIFEST).stat().st_mtime, UTC)
     card: dict[str, Any] = {
         "name": name,
@@ -217,19 +211,26 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
         "data_kind": METHODS[model.model.method].data_kind,
         "accepts": accepts,
         "config": dict(model.model.config),
-        "sizes": _sizes(model),
-        "metrics": _metrics(model.model.notes),
-        "notes": dict(_notes(model.model.notes)),
+        "sizes": {},
+        "metrics": {},
+        "notes": {name: notes[name] for name in _NOTES if name in notes},
         "index": None,
         "versions": dict(manifest["versions"]),
         "written": written.isoformat(timespec="seconds"),
         "limits": {name: getattr(limits, name) for name in ("k", "batch", "rows", "keys", "text")},
     }
+    card["notes"]["steps"] = len(history)
+    card["notes"]["seconds"] = sum(entry.get("seconds", 0.0) for entry in history)
+    if score is not None and "metric" in notes:
+        card["metrics"][f"{notes['metric']}, validation"] = score
     if isinstance(model, Ranker):
         _warm(model)
         card["index"] = model.about
+        sides = {"queries": len(model.queries), "candidates": len(model.candidates)}
+        card["sizes"] = {**sides, "pairs": model.seen.n_pairs}
     else:
         _ = model.opened
+        card["sizes"] = {"grades": len(model.grades)}
         card |= {"grades": model.names, "columns": _columns(model)}
     return Served(model, accepts, card, to_json(card, inf_nan_mode="null"))
 
@@ -260,13 +261,6 @@ def _accepted_inputs(model: Ranker | Grader) -> tuple[str, ...]:
     return tuple(name for name, can in able.items() if can)
 
 
-def _sizes(model: Ranker | Grader) -> dict[str, int]:
-    if isinstance(model, Grader):
-        return {"grades": len(model.grades)}
-    pairs = model.seen.n_pairs
-    return {"queries": len(model.queries), "candidates": len(model.candidates), "pairs": pairs}
-
-
 def _columns(grader: Grader) -> list[dict[str, Any]]:
     """The columns of a row; ``levels`` are the known texts."""
     if grader.columns is None:
@@ -274,24 +268,6 @@ def _columns(grader: Grader) -> list[dict[str, Any]]:
     numbers = [{"name": name, "type": "number"} for name in grader.columns.numbers]
     levels = grader.columns.levels.items()
     return [*numbers, *({"name": n, "type": "text", "levels": list(v)} for n, v in levels)]
-
-
-def _notes(notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Notes of the fit to show, its steps and its seconds."""
-    for name in _NOTES + _UPDATES:
-        if name in notes:
-            yield name, notes[name]
-    history = notes.get("history", [])
-    yield "steps", len(history)
-    yield "seconds", sum(entry.get("seconds", 0.0) for entry in history)
-
-
-def _metrics(notes: Mapping[str, Any]) -> dict[str, float]:
-    """The score on validation."""
-    score = validation_score(notes)
-    if score is None or "metric" not in notes:
-        return {}
-    return {f"{notes['metric']}, validation": score}
 
 
 def line_of(card: Mapping[str, Any]) -> str:

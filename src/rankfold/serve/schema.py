@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from rankfold.models.grader import DEFAULT_FPR
-from rankfold.models.search import By
+from rankfold.models.ranking import By
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 

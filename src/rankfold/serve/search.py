@@ -12,7 +12,7 @@ import torch
 from pydantic_core import to_json
 
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 from rankfold.types import Key, Vocabulary
@@ -113,16 +113,10 @@ def _near(keys: Vocabulary, key: str, n: int = 3) -> list[Key]:
 
 def described(keys: Vocabulary, rows: Sequence[int], name: str) -> list[dict[str, Any]]:
     """The key of each row and, if it has one, its text."""
-    own, texts = keys_of(keys, rows), keys.texts
+    held, texts = keys.keys, keys.texts  # one by one: faster than a gather for a few rows
     if texts is None:
-        return [{name: key} for key in own]
+        return [{name: held[row]} for row in rows]
     return [
-        {name: key} if (text := texts[row]) is None else {name: key, "text": text}
-        for key, row in zip(own, rows, strict=True)
+        {name: held[row]} if (text := texts[row]) is None else {name: held[row], "text": text}
+        for row in rows
     ]
-
-
-def keys_of(keys: Vocabulary, rows: Sequence[int]) -> list[Key]:
-    """One by one: faster than a gather for a few rows."""
-    held = keys.keys
-    return [held[row] for row in rows]

@@ -150,11 +150,12 @@ def _rotated_step(
             line=line,
             extra=half.extra,
             offset=half.offset,
+            common=half.centre * half.uncentred,
             cross=half.cross,
             whole=whole,
             sums=None if half.cross == 0 else block.sums(rotated_others, unweighted),
         )
-        if half.extra == 0 and half.cross == 0:
+        if half.extra == 0 and half.cross == 0 and half.centre * half.uncentred == 0:
             return by_division(system)
         return solve(system, None if start is None else start[own] @ turn)
 
@@ -188,9 +189,10 @@ def _coupled_step(
 ) -> Tensor:
     """The candidate step of RGx, where candidates depend on each other through their sum z.
 
-    With A = sum_x a_x P_x P_x^T, the gradient's linear part at Q is, for candidate y::
+    With A = sum_x a_x P_x P_x^T and C = A - uncentred P^T P, the gradient's linear part at Q is,
+    for candidate y::
 
-        A Q_y + reg_y Q_y + extra sum_{x in U_y} P_x (P_x . Q_y) - centre A z
+        A Q_y + reg_y Q_y + extra sum_{x in U_y} P_x (P_x . Q_y) - centre C z
         - cross ( sum_{x in U_y} P_x (P_x . z) + sum_x P_x (P_x . sum_{y' in I_x} Q_y') )
 
     Conjugate gradients run on all candidates at once. The preconditioner is the inverse of all
@@ -207,13 +209,15 @@ def _coupled_step(
     extra, cross = half.extra, half.cross
     sizes = extra * columns.counts().to(right.dtype)[:, None]
     scale = inverse(torch.addcmul(diagonal, sizes, columns.mean_square(rotated_queries)))
-    pulls = half.centre * values
-    room = 1 - pulls * rows_in.sum(scale.sum(dim=0))  # 0: nothing bounds the sum; left out
-    through = torch.where(room > TINY, pulls / room, 0.0)
+    pulls = half.centre * torch.diag(values)
+    if half.uncentred != 0:
+        gram = comm.sum(rotated_queries.T @ rotated_queries)
+        pulls -= half.centre * half.uncentred * gram
+    through = _through_sum(pulls, rows_in.sum(scale.sum(dim=0)))
 
     def precondition(residual: Tensor, out: Tensor) -> Tensor:
         scaled = torch.mul(residual, scale, out=out)
-        return scaled.addcmul_(scale, through * rows_in.sum(scaled.sum(dim=0)))
+        return scaled.addcmul_(scale, through @ rows_in.sum(scaled.sum(dim=0)))
 
     def product(x: Tensor) -> Tensor:
         z = rows_in.sum(x.sum(dim=0))
@@ -224,7 +228,7 @@ def _coupled_step(
             return weights if across is None else weights.sub_(across[some.pairs.candidates])
 
         result = columns.sums(rotated_queries, weigh, x)
-        result.addcmul_(diagonal, x).sub_(pulls * z)
+        result.addcmul_(diagonal, x).sub_(pulls @ z)
         if cross != 0:
             along = torch.linalg.vecdot(rotated_queries, of_queries.sums(x, unweighted))
             result -= cross * comm.sum(along @ rotated_queries)
@@ -238,6 +242,16 @@ def _coupled_step(
     x = torch.zeros_like(right) if start is None else start @ basis
     residual = right if start is None else right - product(x)
     return conjugate_gradients(product, residual, x, precondition, dot, steps) @ basis.T
+
+
+def _through_sum(pulls: Tensor, scale: Tensor) -> Tensor:
+    """C (I - diag(scale) C)^-1 for C = ``pulls``: the pull of candidates on each other; [D, D].
+
+    Where I - diag(scale) C vanishes, nothing bounds the sum of the candidates. It is left out.
+    """
+    c = pulls.double()
+    room = torch.eye(len(c), dtype=c.dtype, device=c.device) - scale.double()[:, None] * c
+    return (c @ torch.linalg.pinv(room, atol=TINY, rtol=0.0)).to(pulls.dtype)
 
 
 def _eigenbasis(

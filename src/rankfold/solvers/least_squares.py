@@ -31,8 +31,8 @@ class System(NamedTuple):
     """The systems of a block of rows, in the basis of the shared Gram matrix.
 
     Row i: (diag(diagonal_i) + extra sum_{j in rows_i} g_ij Y_j Y_j^T
-    - cross (sums_i whole^T + whole sums_i^T)) X_i = line_i + sum_{j in rows_i} pull_ij Y_j,
-    with sums_i = sum_{j in rows_i} Y_j.
+    + common whole whole^T - cross (sums_i whole^T + whole sums_i^T)) X_i
+    = line_i + sum_{j in rows_i} pull_ij Y_j, with sums_i = sum_{j in rows_i} Y_j.
     """
 
     pairs: Pairs  # rows, [B, m]
@@ -43,6 +43,7 @@ class System(NamedTuple):
     line: Tensor  # [D]
     extra: float
     offset: float
+    common: float
     cross: float
     whole: Tensor  # sum_j Y_j, [D]
     sums: Tensor | None  # [B, D]; None without ``cross``
@@ -54,12 +55,13 @@ class System(NamedTuple):
     def product(self, x: Tensor) -> Tensor:
         """The systems' matrices times the rows of x [B, D]."""
         result = self._with_diagonal(self.pairs.sums(self.others, self._weights, x), x, 1)
+        result = self._with_common(result, x, 1)
         return result if self.sums is None else result.sub_(self._crossed(x, self.sums))
 
     def residual(self, x: Tensor) -> Tensor:
         """``right() - product(x)``, with one sum over the pairs; [B, D]."""
         result = self._with_line(self.pairs.sums(self.others, self._lacking, x))
-        self._with_diagonal(result, x, -1)
+        result = self._with_common(self._with_diagonal(result, x, -1), x, -1)
         return result if self.sums is None else result.add_(self._crossed(x, self.sums))
 
     def _with_line(self, sums: Tensor) -> Tensor:
@@ -69,6 +71,11 @@ class System(NamedTuple):
         for some in runs(x):
             sums[some].addcmul_(self.diagonal(some), x[some], value=sign)
         return sums
+
+    def _with_common(self, sums: Tensor, x: Tensor, sign: int) -> Tensor:
+        if self.common == 0:
+            return sums
+        return sums.addr_(x @ self.whole, self.whole, alpha=sign * self.common)
 
     def _pulls(self, some: PairBlock) -> Tensor:
         return pulls_of(some, self.offset)
@@ -120,10 +127,12 @@ def by_conjugate_gradients(steps: int) -> Solve:
 
     def solve(system: System, start: Tensor | None) -> Tensor:
         sizes = system.extra * system.pairs.counts().to(system.others.dtype)[:, None]
+        common = None if system.common == 0 else system.common * system.whole**2
 
         def inverted(some: slice) -> Tensor:
             diagonal = system.diagonal(some)
-            return inverse(torch.addcmul(diagonal, sizes[some], system.square))
+            diagonal = torch.addcmul(diagonal, sizes[some], system.square)
+            return inverse(diagonal if common is None else diagonal + common)
 
         scale = materialised(inverted, len(sizes), system.square)
         if start is None:
@@ -158,6 +167,8 @@ def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
     if system.sums is not None:
         sums = system.sums.double()[:, :, None] * system.whole.double()
         matrices -= system.cross * (sums + sums.mT)
+    whole = system.whole.double()
+    matrices += system.common * torch.outer(whole, whole)
     factors, info = torch.linalg.cholesky_ex(matrices)
     pivots = factors.diagonal(dim1=1, dim2=2)
     good = (info == 0) & (pivots.amin(dim=1) > TINY**0.5 * pivots.amax(dim=1))

@@ -1,9 +1,12 @@
-"""Newton's method by conjugate gradients, for RG2 on the vectors of any differentiable encoder.
+"""Newton's method by conjugate gradients, for RG2 and RGx on the vectors of any encoder.
 
 With P [M, D] and Q [N, D] the vectors of the encoder, the loss is::
 
     ( sum_{(x, y) in R} -P_x . Q_y + 1/(2N) sum_x |I_x| sum_y (P_x . Q_y + 1)^2 ) / |R|
     + reg/2 |params|^2
+
+RGx is RG2 of the scores less their mean over all candidates, so of the candidates less theirs. The
+weighted forms add alpha sum_{(x, y) in R} (P_x . Q_y - 1)^2 / |R|, of the scores as they are.
 
 No product needs the M x N scores: Gram matrices replace them. A step models the loss as quadratic,
 with one of two curvature matrices. The Gauss-Newton matrix is positive semi-definite but ignores
@@ -22,14 +25,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import jvp, vjp
 
 from rankfold.errors import UserError
-from rankfold.kernels.sparse import row_sums
+from rankfold.kernels.sparse import pair_products, row_sums
 from rankfold.types import Interactions
 
 Params = dict[str, Tensor]
@@ -44,6 +47,16 @@ _POOR_RATIO, _GOOD_RATIO = 0.25, 0.75  # actual / predicted decrease: damp more 
 _DAMPING_FACTOR = 3.0
 
 
+class LossForm(NamedTuple):
+    """RG2 or RGx, and the extra weight of a pair."""
+
+    name: Literal["rg2", "rgx"] = "rg2"
+    alpha: float = 0.0
+
+
+RG2 = LossForm()
+
+
 class RankingLoss(NamedTuple):
     """The loss to minimise."""
 
@@ -51,6 +64,7 @@ class RankingLoss(NamedTuple):
     rows: Interactions  # its grades are not used
     columns: Interactions  # ``rows`` transposed
     reg: float
+    form: LossForm = RG2
 
 
 Product = Callable[[Tensor], Tensor]
@@ -75,12 +89,13 @@ class Iterate(NamedTuple):
     state: State
 
 
-def newton_cg(
+def newton_cg(  # noqa: PLR0913
     encode: Callable[[Params], Vectors],
     params: Params,
     rows: Interactions,
     reg: float,
     *,
+    form: LossForm = RG2,
     steps: int = 100,
     tolerance: float = 0.0,
     curvature: Curvature | None = None,
@@ -96,6 +111,7 @@ def newton_cg(
         params: where to start, all of one dtype; they are not written to.
         rows: R, [M, N].
         reg: of the plain regulariser.
+        form: RG2 or RGx, and the extra weight of a pair.
         steps: the largest number of steps.
         tolerance: the norm of the gradient at which to stop.
         curvature: ``hessian_product``; None: ``gauss_newton_product``.
@@ -106,7 +122,7 @@ def newton_cg(
     def flat(vector: Tensor) -> Vectors:
         return encode(unflatten(vector, params))
 
-    problem = RankingLoss(flat, rows, rows.transpose(), reg)
+    problem = RankingLoss(flat, rows, rows.transpose(), reg, form)
     state = start(problem, flatten(params)) if state is None else state
     curvature, limits = curvature or gauss_newton_product, limits or NewtonLimits()
     for _ in range(steps):
@@ -241,48 +257,58 @@ def gauss_newton_product(problem: RankingLoss, params: Tensor) -> Product:
     a_x = |I_x| / (N |R|) and A = diag(a), the gradients with respect to P and Q move by::
 
         A ( P' (Q^T Q) + P (Q'^T Q) )        Q (P'^T A P) + Q' (P^T A P)
+
+    RGx has centred Q and Q'. The extra weight of a pair adds 2 alpha / |R| to its entry of H.
     """
-    (queries, candidates), pull = _encoded(problem, params)
-    rows = problem.rows
+    vectors, pull = _encoded(problem, params)
+    (queries, candidates), rows = _seen(problem, vectors), problem.rows
     scale = 1 / (rows.n_candidates * max(rows.n_pairs, 1))
     weights = rows.counts().to(queries.dtype)[:, None] * scale
     weighted = weights * queries
     of_candidates, of_queries = candidates.T @ candidates, queries.T @ weighted
 
     def product(vector: Tensor) -> Tensor:
-        p, q = _pushed(problem.encode, params, vector)
+        moved = _pushed(problem.encode, params, vector)
+        p, q = _seen(problem, moved)
         for_queries = weights * (p @ of_candidates) + weighted @ (q.T @ candidates)
         for_candidates = candidates @ (p.T @ weighted) + q @ of_queries
-        return pull((for_queries, for_candidates))
+        total = _seen(problem, (for_queries, for_candidates))
+        return pull(_plus(total, _extra_gauss_newton(problem, vectors, moved)))
 
     return product
 
 
 def hessian_product(problem: RankingLoss, params: Tensor) -> Product:
-    """The product with the Hessian of RG2 on the encoder's vectors.
+    """The product with the Hessian of the loss on the encoder's vectors.
 
     It is the derivative of the gradient: through the gradients by P and Q, differentiated here by
     hand, and through the encoder's Jacobian, forward over reverse.
     """
-    (queries, candidates), pull = _encoded(problem, params)
+    vectors, pull = _encoded(problem, params)
+    queries, candidates = _seen(problem, vectors)
     rows, columns, n = problem.rows, problem.columns, problem.rows.n_candidates
-    _, *slopes = rg2_value_and_gradient(rows, queries, candidates, columns)
+    slopes = _value_and_gradient(problem, vectors)[1]
+    errors = _pair_errors(problem, vectors)
     sizes, scale = rows.counts().to(queries.dtype)[:, None], 1 / max(rows.n_pairs, 1)
     weighted = sizes * queries
     of_candidates, of_queries = candidates.T @ candidates, queries.T @ weighted
 
     def gradient(at: Tensor) -> Tensor:
-        return _encoded(problem, at)[1]((slopes[0], slopes[1]))
+        return _encoded(problem, at)[1](slopes)
 
     def product(vector: Tensor) -> Tensor:
-        p, q = _pushed(problem.encode, params, vector)
+        moved = _pushed(problem.encode, params, vector)
+        p, q = _seen(problem, moved)
         cross_q, cross_p = q.T @ candidates, p.T @ weighted
         by_queries = p @ of_candidates + queries @ (cross_q + cross_q.T) + q.sum(dim=0)
         by_queries = sizes / n * by_queries - row_sums(rows, q)
         by_candidates = q @ of_queries + candidates @ (cross_p + cross_p.T) + (sizes * p).sum(dim=0)
         by_candidates = by_candidates / n - row_sums(columns, p)
-        moved: Tensor = _pushed(gradient, params, vector)
-        return moved + pull((scale * by_queries, scale * by_candidates))
+        total = _seen(problem, (scale * by_queries, scale * by_candidates))
+        total = _plus(total, _extra_gauss_newton(problem, vectors, moved))
+        total = _plus(total, _extra(problem, errors, moved))
+        by_encoder: Tensor = _pushed(gradient, params, vector)
+        return by_encoder + pull(total)
 
     return product
 
@@ -290,8 +316,8 @@ def hessian_product(problem: RankingLoss, params: Tensor) -> Product:
 def loss_and_gradient(problem: RankingLoss, params: Tensor) -> tuple[Tensor, Tensor]:
     """The loss [] and its gradient [n]."""
     vectors, pull = _encoded(problem, params)
-    value, *slopes = rg2_value_and_gradient(problem.rows, *vectors, problem.columns)
-    gradient = pull((slopes[0], slopes[1])) + problem.reg * params
+    value, slopes = _value_and_gradient(problem, vectors)
+    gradient = pull(slopes) + problem.reg * params
     return value + problem.reg / 2 * _dot(params, params), gradient
 
 
@@ -310,8 +336,75 @@ def _pushed(function: Callable[[Tensor], Any], at: Tensor, direction: Tensor) ->
 
 def loss_at(problem: RankingLoss, params: Tensor) -> float:
     """The loss alone."""
-    value = _value(problem.rows, *problem.encode(params))[0]
+    vectors = problem.encode(params)
+    value = _value(problem.rows, *_seen(problem, vectors))[0] + _extra_value(problem, vectors)
     return float(value + problem.reg / 2 * _dot(params, params))
+
+
+def _value_and_gradient(problem: RankingLoss, vectors: Vectors) -> tuple[Tensor, Vectors]:
+    """The loss without its regulariser, and its gradients by P and by Q."""
+    seen = _seen(problem, vectors)
+    value, *slopes = rg2_value_and_gradient(problem.rows, *seen, problem.columns)
+    total = _seen(problem, (slopes[0], slopes[1]))
+    total = _plus(total, _extra(problem, _pair_errors(problem, vectors), vectors))
+    return value + _extra_value(problem, vectors), total
+
+
+def _seen(problem: RankingLoss, vectors: Vectors) -> Vectors:
+    """The vectors whose RG2 is the loss: for RGx, candidates less their mean.
+
+    Centring is its own adjoint, so a gradient by centred candidates becomes that by candidates in
+    the same way.
+    """
+    queries, candidates = vectors
+    if problem.form.name == "rg2":
+        return queries, candidates
+    return queries, candidates - candidates.mean(dim=0)
+
+
+def _pair_scores(problem: RankingLoss, queries: Tensor, candidates: Tensor) -> Vectors:
+    """The scores of the pairs, in the order of rows and of columns."""
+    of_rows = pair_products(problem.rows, queries, candidates)
+    return of_rows, pair_products(problem.columns, candidates, queries)
+
+
+def _pair_errors(problem: RankingLoss, vectors: Vectors) -> Vectors | None:
+    """o_xy - 1 of the pairs, in the order of rows and of columns; None without extra weight."""
+    if problem.form.alpha == 0:
+        return None
+    of_rows, of_columns = _pair_scores(problem, *vectors)
+    return of_rows - 1, of_columns - 1
+
+
+def _extra_value(problem: RankingLoss, vectors: Vectors) -> float:
+    """The term of the extra weight: alpha sum_{(x, y) in R} (o_xy - 1)^2 / |R|."""
+    if problem.form.alpha == 0:
+        return 0.0
+    errors = pair_products(problem.rows, *vectors) - 1
+    return problem.form.alpha * _dot(errors, errors) / max(problem.rows.n_pairs, 1)
+
+
+def _extra(problem: RankingLoss, weights: Vectors | None, vectors: Vectors) -> Vectors | None:
+    """2 alpha / |R| times the weighted sums of the other side's vectors over the pairs."""
+    if weights is None:
+        return None
+    scale = 2 * problem.form.alpha / max(problem.rows.n_pairs, 1)
+    of_rows, of_columns = weights
+    by_queries = row_sums(problem.rows, vectors[1], of_rows)
+    return scale * by_queries, scale * row_sums(problem.columns, vectors[0], of_columns)
+
+
+def _extra_gauss_newton(problem: RankingLoss, vectors: Vectors, moved: Vectors) -> Vectors | None:
+    """The part of the extra weight in the Gauss-Newton product, for moving the vectors."""
+    if problem.form.alpha == 0:
+        return None
+    one = _pair_scores(problem, moved[0], vectors[1])
+    other = _pair_scores(problem, vectors[0], moved[1])
+    return _extra(problem, _plus(one, other), vectors)
+
+
+def _plus(one: Vectors, other: Vectors | None) -> Vectors:
+    return one if other is None else (one[0] + other[0], one[1] + other[1])
 
 
 def rg2_value_and_gradient(

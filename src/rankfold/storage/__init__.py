@@ -6,12 +6,10 @@ contains its hash, and the file never changes. Files that the manifest no longer
 the next write, for readers that still hold the old manifest.
 """
 
-from rankfold.storage.content import Content, ForeignFile
 from rankfold.storage.destination import check_destination, check_writable, locked, sweep
-from rankfold.storage.manifest import MANIFEST, damaged, versions
+from rankfold.storage.manifest import MANIFEST, Content, ForeignFile, damaged, versions
 from rankfold.storage.reader import Folder, check_contents, read
-from rankfold.storage.strict_json import to_json
-from rankfold.storage.writer import write, write_distributed, write_text
+from rankfold.storage.writer import to_json, write, write_text
 
 __all__ = [
     "MANIFEST",
@@ -28,6 +26,5 @@ __all__ = [
     "to_json",
     "versions",
     "write",
-    "write_distributed",
     "write_text",
 ]

@@ -1,4 +1,7 @@
-"""The manifest of a folder: its text, its fields, and the checksums of the files it names."""
+"""The manifest of a folder: its text, its fields, and the checksums of the files it names.
+
+Also what these files can be written from.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,17 @@ import json
 import platform
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankfold.errors import UserError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from torch import Tensor
 
 HEAD = 2**20  # bytes at the start of a file, including its header, compared at every opening
 FORMAT = 1
@@ -25,11 +33,23 @@ _FIELDS = {"kind": str, "versions": dict, "files": dict}
 _ENTRY_FIELDS = {"file": str, "size": int, "head": str, "sha256": str}
 
 
-def make_manifest(
-    kind: str, meta: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]
-) -> bytes:
-    """The text of the manifest of a new folder."""
-    return dump({"format": FORMAT, "kind": kind, "versions": versions(), **meta, "files": entries})
+Content: TypeAlias = "Mapping[str, Tensor] | pl.DataFrame | str | ForeignFile | ReusedFile"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFile:
+    """A file in another library's format; ``write`` writes it to the given path."""
+
+    suffix: str
+    write: Callable[[Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReusedFile:
+    """A file of a folder opened before. It is copied, or left in place in the same folder."""
+
+    folder: Path
+    entry: Mapping[str, Any]  # of the manifest
 
 
 def versions() -> dict[str, str]:

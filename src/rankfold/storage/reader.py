@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankfold.errors import UserError
-from rankfold.storage.content import ReusedFile
 from rankfold.storage.manifest import (
     MANIFEST,
     MISSING,
+    ReusedFile,
     check_file,
     damaged,
     read_errors,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,9 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankfold.errors import UserError
-from rankfold.storage.content import Content, ForeignFile, ReusedFile
 from rankfold.storage.destination import check_writable, sync_folder, target, write_errors
-from rankfold.storage.manifest import HEAD, MANIFEST, NAME, damaged, digest, make_manifest
+from rankfold.storage.manifest import (
+    FORMAT,
+    HEAD,
+    MANIFEST,
+    NAME,
+    Content,
+    ForeignFile,
+    ReusedFile,
+    damaged,
+    digest,
+    dump,
+    versions,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,7 +36,13 @@ if TYPE_CHECKING:
 CHUNK = 2**24  # bytes written at a time
 
 
-def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content]) -> None:
+def write(
+    path: Path,
+    kind: str,
+    meta: Mapping[str, Any],
+    files: Mapping[str, Content],
+    comm: Comm | None = None,
+) -> None:
     """Make ``path`` a folder that holds ``files``, or leave it unchanged.
 
     Args:
@@ -33,33 +51,26 @@ def write(path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Co
         meta: plain JSON values, stored in the manifest.
         files: content by name: tensors (safetensors), a table (Parquet), a text (JSON), a file in
             another library's format, or a file of an opened folder.
+        comm: several processes on one file system that write together, no two of them the same
+            name. Rank 0 writes the manifest, with its own ``meta``, after all files.
     """
-    check_writable(path, kind)
-    with write_errors(path), target(path.absolute()) as folder:
-        entries = _write_files(folder, files)
-        _replace(folder / MANIFEST, make_manifest(kind, meta, entries))
-
-
-def write_distributed(
-    path: Path, kind: str, meta: Mapping[str, Any], files: Mapping[str, Content], comm: Comm
-) -> None:
-    """``write`` by several processes on one file system; no two ranks write the same name.
-
-    Rank 0 writes the manifest, with its own ``meta``, after all files. It exists on return.
-    """
-    if comm.rank > 0:
+    if comm is not None and comm.rank > 0:
         folder = Path(comm.texts("")[0])
         comm.texts(json.dumps(_write_files(folder, files)))
         comm.barrier()
         return
     check_writable(path, kind)
     with write_errors(path), target(path.absolute()) as folder:
-        comm.texts(str(folder))
+        if comm is not None:
+            comm.texts(str(folder))
         entries = _write_files(folder, files)
-        by_rank = [json.loads(text) for text in comm.texts(json.dumps(entries))]
-        together = {name: entry for one in by_rank for name, entry in one.items()}
-        _replace(folder / MANIFEST, make_manifest(kind, meta, together))
-    comm.barrier()
+        if comm is not None:
+            for text in comm.texts(json.dumps(entries)):
+                entries |= json.loads(text)
+        about = {"format": FORMAT, "kind": kind, "versions": versions(), **meta, "files": entries}
+        _replace(folder / MANIFEST, dump(about))
+    if comm is not None:
+        comm.barrier()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -74,6 +85,24 @@ def write_text(path: Path, text: str) -> None:
             f"cannot write {path}: {error.strerror}",
             hint="choose another place, or free some space",
         ) from None
+
+
+def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
+    """The text of a document, with a final newline.
+
+    JSON has no NaN and no infinity. Python's own writer writes them anyway, and strict readers such
+    as ``jq`` and browsers then refuse the whole document.
+    """
+    plain = _finite(document)
+    return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, dict[str, Any]]:

@@ -14,13 +14,9 @@ from rankfold.errors import UserError
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.evaluate_graded import (
-    GRADED_DEFAULTS,
-    Certainty,
-    GradedEvaluation,
-    evaluate_graded,
-)
-from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS, Evaluation, evaluate_ranking
+from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
+from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking
+from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 from rankfold.types import Dataset, Progress, SplitName, silent
 
 
@@ -65,42 +61,25 @@ def evaluate(
         raise UserError(
             f"`split` must be validation or test, got {split!r}", hint="use --split test"
         )
+    shared: dict[str, Any] = {"split": split, "progress": progress}
     if isinstance(model, Grader):
-        _refuse_for_rows(strata=strata, index=index != "exact", propensity=propensity is not None)
+        ranking = {"strata": strata, "index": index != "exact", "propensity": propensity}
+        if wrong := next((name for name, value in ranking.items() if value), None):
+            raise UserError(
+                f"`{wrong}` is for models that rank, but this one grades rows",
+                hint=f"leave --{wrong} out",
+            )
+        certainty = config.build(Certainty, graded)
+        metrics = GRADED_DEFAULTS if metrics is None else metrics
         return evaluate_graded(
-            model,
-            data,
-            split=split,
-            metrics=GRADED_DEFAULTS if metrics is None else metrics,
-            certainty=config.build(Certainty, graded),
-            progress=progress,
-            comm=comm,
+            model, data, metrics=metrics, certainty=certainty, comm=comm, **shared
         )
     config.check_names(Certainty, graded)
-    if graded:
-        option = next(iter(graded))
+    if wrong := next(iter(graded), None):
         raise UserError(
-            f"`{option}` is for models that grade, but {model.model.method} ranks candidates",
-            hint=f"leave --{option} out",
+            f"`{wrong}` is for models that grade, but {model.model.method} ranks candidates",
+            hint=f"leave --{wrong} out",
         )
-    return evaluate_ranking(
-        model,
-        data,
-        split=split,
-        metrics=DEFAULT_METRICS if metrics is None else metrics,
-        propensity=propensity,
-        strata=strata,
-        index=index,
-        memory_budget=memory_budget,
-        progress=progress,
-    )
-
-
-def _refuse_for_rows(**options: bool) -> None:
-    """A UserError for the first option that a model that grades does not have."""
-    for option, given in options.items():
-        if given:
-            raise UserError(
-                f"`{option}` is for models that rank, but this one grades rows",
-                hint=f"leave --{option} out",
-            )
+    shared |= {"propensity": propensity, "strata": strata, "index": index}
+    metrics = DEFAULT_METRICS if metrics is None else metrics
+    return evaluate_ranking(model, data, metrics=metrics, memory_budget=memory_budget, **shared)

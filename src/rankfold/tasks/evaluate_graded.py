@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankfold.config import Settings, check, setting
 from rankfold.data.build.graded import hashes
 from rankfold.data.folder import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS
@@ -25,27 +24,10 @@ from rankfold.metrics.graded import (
 )
 from rankfold.metrics.roc import passing, run_ends
 from rankfold.models.grader import FITTED, OPERATING, Grader, names_of, new_values
+from rankfold.tasks.options import GRADED_DEFAULTS, Certainty
 from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, silent
 
-GRADED_DEFAULTS = ("tpr@fpr=.01", "tpr@fpr=.05", "tpr@fpr=.1", "pauc@fpr=.1", "auc", "order")
 BLOCK_COUNTS = 2**19  # counts of rows at a time: they should fit in the cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certainty(Settings):
-    """The intervals and calibration curves of ``evaluate_graded``."""
-
-    bootstrap: int = setting(1000, at_least=0, help="bootstrap samples; 0: no intervals")
-    seed: int = setting(0, at_least=0, help="seed of the bootstrap")
-    confidence: float = setting(0.95, above=0, below=1, help="confidence of the intervals")
-    calibration: int = setting(0, at_least=0, help="bins of the calibration curves; 0: no curves")
-
-    def __post_init__(self) -> None:
-        check(self)
-        if self.bootstrap == 1:
-            raise UserError(
-                "`bootstrap` must be 0 or at least 2, got 1", hint="one sample has no interval"
-            )
 
 
 _DEFAULT_CERTAINTY = Certainty()
@@ -82,26 +64,10 @@ class GradedEvaluation:
         return self.metrics[str(parse_graded(metric))]
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "split": self.split,
-            "queries": self.queries,
-            "without_grade": self.without_grade,
-            "trained_on": self.trained_on,
-            "metrics": dict(self.metrics),
-            "intervals": {
-                name: None if ends is None else list(ends) for name, ends in self.intervals.items()
-            },
-            "thresholds": {name: list(values) for name, values in self.thresholds.items()},
-            "grades": list(self.grades),
-        }
-        if self.operating:
-            document["operating_on"] = self.operating_on
-            document["operating"] = [asdict(entry) for entry in self.operating]
-        if self.calibration:
-            document["calibration"] = [[dict(b) for b in curve] for curve in self.calibration]
-        if self.cautions:
-            document["cautions"] = list(self.cautions)
-        return document
+        document = asdict(self)
+        empty = [name for name in ("operating", "calibration", "cautions") if not document[name]]
+        empty += ["operating_on"] if "operating" in empty else []
+        return {name: value for name, value in document.items() if name not in empty}
 
 
 def evaluate_graded(
@@ -142,6 +108,7 @@ def evaluate_graded(
     progress("scoring", 0.0)
     scores = comm.gather(grader.score(rows))
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
+    bins = certainty.calibration
     learnt, why = _trained_on(grader, data, split, rows, comm)
     drawn = _bootstrap(scores, grades, n_grades, specs, certainty, progress)
     named = dict(zip(map(str, specs), values, strict=True))
@@ -156,7 +123,7 @@ def evaluate_graded(
         thresholds={str(spec): _plain(named[str(spec)]) for spec in specs if spec.name != "order"},
         operating=[_operate(grader, scores, grades, fpr) for fpr in _rates(grader, specs)],
         operating_on=str(grader.model.notes.get("operating_on", "")),
-        calibration=_curves(scores, grades, n_grades, certainty.calibration),
+        calibration=[_curve(scores, grades > k, bins) for k in range(n_grades - 1) if bins],
         cautions=_cautions(grader, data, split, comm) + why,
     )
 
@@ -197,12 +164,8 @@ def _regraded(grader: Grader, data: Dataset, rows: Graded) -> Graded:
 
 def _check_columns(data: Dataset, theirs: Columns, ours: Columns) -> None:
     wanted, there = (*ours.numbers, *ours.levels), (*theirs.numbers, *theirs.levels)
-    missing = [
-        name
-        for names, known in ((ours.numbers, theirs.numbers), (ours.levels, theirs.levels))
-        for name in names
-        if name not in known
-    ]
+    missing = [name for name in ours.numbers if name not in theirs.numbers]
+    missing += [name for name in ours.levels if name not in theirs.levels]
     if missing:
         kind = "of another kind" if missing[0] in there else "not in the data"
         notes = [*data.summary.get("doubtful", []), *data.summary.get("left_out", [])]
@@ -231,10 +194,9 @@ def _relevelled(column: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> T
     return places[column.long()]
 
 
-def _lost(data: Dataset, split: SplitName) -> Mapping[str, int]:
+def _lost(data: Dataset, split: SplitName) -> dict[str, int]:
     """By column, how many values of a split are not in train; the data keeps them as missing."""
-    lost: Mapping[str, int] = data.summary.get("unknown", {}).get(split, {})
-    return lost
+    return dict(data.summary.get("unknown", {}).get(split, {}))
 
 
 def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> list[str]:
@@ -352,20 +314,10 @@ def _operate(grader: Grader, scores: Tensor, grades: Tensor, fpr: float) -> Oper
     return Operating(fpr, *map(_plain, rates))
 
 
-def _curves(
-    scores: Tensor, grades: Tensor, n_grades: int, bins: int
-) -> list[list[dict[str, float]]]:
-    if bins == 0:
-        return []
-    curves = [calibration(scores, grades > k, bins) for k in range(n_grades - 1)]
+def _curve(scores: Tensor, positive: Tensor, bins: int) -> list[dict[str, float]]:
+    columns = [column.tolist() for column in calibration(scores, positive, bins)]
     names = ("score", "share", "rows")
-    return [
-        [
-            dict(zip(names, bin_, strict=True))
-            for bin_ in zip(*(column.tolist() for column in curve), strict=True)
-        ]
-        for curve in curves
-    ]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _plain(values: Tensor) -> list[float | None]:

@@ -16,14 +16,10 @@ from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
-from rankfold.metrics import (
-    Propensity,
-    check_propensity,
-    inverse_propensity,
-    parse,
-)
+from rankfold.metrics import Propensity, check_propensity, inverse_propensity, parse
 from rankfold.models.ranker import Ranker
-from rankfold.models.searcher import Searcher, find_index, ranks_by_text
+from rankfold.models.search import Searcher, find_index, ranks_by_text
+from rankfold.tasks.options import DEFAULT_METRICS
 from rankfold.tasks.tally import (
     GroupTally,
     Stratum,
@@ -35,9 +31,7 @@ from rankfold.tasks.tally import (
     reads,
     sum_over_ranks,
 )
-from rankfold.types import Dataset, Interactions, Progress, SplitName, Texts, silent
-
-DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
+from rankfold.types import Dataset, Interactions, Progress, SplitName, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +57,8 @@ class Evaluation:
         return self.metrics[metric]
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "split": self.split,
-            "queries": self.queries,
-            "without_positive": self.without_positive,
-            "unknown": self.unknown,
-            "trained_on": self.trained_on,
-            "metrics": dict(self.metrics),
-        }
+        names = ("split", "queries", "without_positive", "unknown", "trained_on", "metrics")
+        document = {name: getattr(self, name) for name in names}
         if self.propensity is not None:
             document["propensity"] = self.propensity._asdict()
         if self.strata:
@@ -115,9 +103,10 @@ def evaluate_ranking(
             hint="check that the model was fitted on this data",
         )
     train, weights = data.split("train"), None
-    if any(reads(spec) == "propensity" for spec in specs):
+    weighted = any(reads(spec) == "propensity" for spec in specs)
+    counts = comm.sum(train.candidate_counts()) if weighted or strata else torch.empty(0)
+    if weighted:
         n_train = sum_over_ranks(int((train.counts() > 0).sum()), comm)
-        counts = comm.sum(train.candidate_counts())
         weights = matched.spread(inverse_propensity(counts, n_train, chosen))
     searcher = Searcher(ranker.model, matched.train, memory_budget, data.query_texts, build)
     if comm.size > 1:
@@ -125,14 +114,12 @@ def evaluate_ranking(
     places = None if by_text else matched.places
     ranks = popularity_ranks(specs, searcher)
     tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm)
-    parts = [
-        GroupTally(group, matched.spread(group.members), specs, tally)
-        for group in (groups_of(comm.sum(train.candidate_counts())) if strata else ())
-    ]
+    groups = groups_of(counts) if strata else {}
+    parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}
     for block, ids in lists(searcher, matched.seen, rows, specs, places, progress, given):
         truth = matched.truth.select(block)
         tally.add(ids, truth)
-        for part in parts:
+        for part in parts.values():
             part.add(ids, truth)
     per_query = tally.per_query()
     values = {**means_of(per_query), **tally.of_all()}
@@ -146,7 +133,7 @@ def evaluate_ranking(
         per_query=per_query,
         rows=comm.gather(rows + data.first).numpy(),
         propensity=None if weights is None else chosen,
-        strata=[part.stratum() for part in parts],
+        strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
     )
 
 
@@ -189,19 +176,15 @@ def _check_texts(ranker: Ranker, data: Dataset) -> None:
             f"{ranker.model.method} ranks by the texts of queries, but the data has none",
             hint="prepare it with --format texts, --query-texts, or a --source that has texts",
         )
-    ours = (ranker.n_tokens, _are_bags(ranker.texts))
-    theirs = (data.n_tokens, _are_bags(data.query_texts))
-    if ours != theirs or not same_tokens(ranker.tokenizer, data.tokenizer):
+    n_tokens, both = (ranker.n_tokens, data.n_tokens), (ranker.texts, data.query_texts)
+    bags = {texts is not None and texts.weights is not None for texts in both}
+    if len({*n_tokens}) > 1 or len(bags) > 1 or not same_tokens(ranker.tokenizer, data.tokenizer):
         raise UserError(
             f"the data and the model have different tokens: {data.n_tokens:,} and "
             f"{ranker.n_tokens:,}",
             hint="`prepare` learns the words: prepare the data to fit and to evaluate together, "
             "with --train F --test F; `predict` takes any texts",
         )
-
-
-def _are_bags(texts: Texts | None) -> bool:
-    return texts is not None and texts.weights is not None
 
 
 def _same_queries(ranker: Ranker, data: Dataset, matched: _Matched) -> Tensor:

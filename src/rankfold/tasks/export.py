@@ -24,7 +24,7 @@ from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.errors import UserError
 from rankfold.index.faiss_export import SAMPLE_QUERIES, export_faiss
 from rankfold.models.ranker import Ranker
-from rankfold.models.searcher import has_own_search
+from rankfold.models.search import has_own_search
 from rankfold.types import Progress, Side, Vocabulary, silent
 
 BLOCK_BYTES = 2**26  # of vectors at a time

@@ -1,4 +1,4 @@
-"""The options of fit, tune and compare, with their bounds and help.
+"""The options of fit, tune, compare, evaluate and predict, with their bounds and help.
 
 This module imports neither torch nor polars: the command line reads its help texts and defaults.
 """
@@ -8,10 +8,28 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rankfold.config import Settings, setting
+from rankfold.config import Settings, check, list_settings, setting
+from rankfold.errors import UserError
+
+DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
+GRADED_DEFAULTS = ("tpr@fpr=.01", "tpr@fpr=.05", "tpr@fpr=.1", "pauc@fpr=.1", "auc", "order")
 
 _DEVICES = ("auto", "cpu", "cuda")
-SEED = "seed of the random numbers"
+PATIENCE = (
+    "stop after this many steps without a better score, where an epoch of fewer than 100 updates "
+    "counts as its share of 100; default: 3; for graded rows there is no early stop, and the last "
+    "step is kept if validation has fewer than 125 rows"
+)
+_DEVICE = f"the device to compute on: {', '.join(_DEVICES)}"
+
+
+def listed(title: str, config: type[Settings]) -> str:
+    """The settings with their defaults and help, a line each, for a docstring."""
+    lines = [title]
+    for name, default, declared in list_settings(config):
+        shown = "" if default is MISSING else f"={getattr(default, '__name__', repr(default))}"
+        lines.append(f"    {name}{shown}: {declared.help}")
+    return "\n".join(lines)
 
 
 def silent(*_: object) -> None:
@@ -22,8 +40,8 @@ def silent(*_: object) -> None:
 class FitOptions(Settings):
     """The options of ``fit`` that every method has."""
 
-    seed: int = setting(0, at_least=0, help=SEED)
-    device: str = setting("auto", choices=_DEVICES, help="the device to compute on")
+    seed: int = setting(0, at_least=0, help="seed of the random numbers")
+    device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     out: str | Path | None = setting(
         None, help="folder of the model; without it there are no checkpoints"
     )
@@ -34,14 +52,11 @@ class FitOptions(Settings):
         help="validation metric; default: ndcg@10, for graded rows pauc@fpr=0.1, for a method "
         "with a setting fpr pauc up to twice that rate",
     )
-    patience: int | None = setting(
-        None,
-        at_least=1,
-        help="stop after this many steps without a better score; default: 3; for graded rows there "
-        "is no early stop, and the last step is kept if validation has fewer than 125 rows",
-    )
+    patience: int | None = setting(None, at_least=1, help=PATIENCE)
     validation_queries: int = setting(
-        10_000, at_least=1, help="score at most this many validation queries, drawn by the seed"
+        10_000,
+        at_least=1,
+        help="score at most this many validation queries, the same for every seed",
     )
     checkpoint_seconds: float = setting(30.0, at_least=0, help="time between two checkpoints")
     seconds: float | None = setting(
@@ -69,12 +84,13 @@ class TuneOptions(Settings):
     )
     budget: float | str | None = setting(None, help="time for all trials together: 120s, 2m or 1h")
     metric: str | None = setting(None, help="validation metric; default: that of fit")
+    patience: int | None = setting(None, at_least=1, help=PATIENCE)
     seed: int = setting(0, at_least=0, help="seed of the search and of every fit")
     space: str | Mapping[str, Any] = setting(
         "usual", help="space to search: usual, or paper for the grid of the method's paper"
     )
     fixed: Mapping[str, Any] = field(default_factory=dict)  # settings that are not searched
-    device: str = setting("auto", choices=_DEVICES, help="the device to compute on")
+    device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     report: Callable[[str, float], None] = setting(silent, help="called after each step")
 
 
@@ -100,8 +116,65 @@ class CompareOptions(Settings):
         None, help="test metrics; default: those of evaluate"
     )
     metric: str | None = setting(None, help="validation metric that selects; default: that of fit")
+    width: int | None = setting(
+        None,
+        at_least=1,
+        help="width of every method that has one; default: the smallest default of the compared "
+        "methods. A method with another default gets a second row with its own",
+    )
+    patience: int | None = setting(None, at_least=1, help=f"of every method: {PATIENCE}")
     refit: bool = setting(True, help="fit the selected settings again on train and validation")
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # one setting and its values
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name or method
-    device: str = setting("auto", choices=_DEVICES, help="the device to compute on")
+    device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     progress: Callable[[str, float], None] = setting(silent, help="called after each step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty(Settings):
+    """The intervals and calibration curves of graded rows."""
+
+    bootstrap: int = setting(
+        1000, at_least=0, help="samples for the intervals of graded rows; 0: no intervals"
+    )
+    seed: int = setting(0, at_least=0, help="seed of the bootstrap")
+    confidence: float = setting(0.95, above=0, below=1, help="confidence of the intervals")
+    calibration: int = setting(
+        0,
+        at_least=0,
+        help="bins of the shares of graded rows above each grade, by score; 0: no shares",
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.bootstrap == 1:
+            raise UserError(
+                "`bootstrap` must be 0 or at least 2, got 1", hint="one sample has no interval"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankOptions(Settings):
+    """The options of ``predict`` for a model that ranks. A column that is None is guessed."""
+
+    k: int = setting(10, at_least=1, help="results per query")
+    query_column: str | None = setting(
+        None, help="the column of keys; 'none' numbers the rows of texts"
+    )
+    text_column: str | None = setting(None, help="the column of texts")
+    with_text: bool = setting(False, help="also write the texts of the candidates")
+    include_seen: bool = setting(False, help="also return candidates that the query chose before")
+    strict: bool = setting(False, help="refuse unknown queries and bad rows")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradeOptions(Settings):
+    """The options of ``predict`` for a model that grades."""
+
+    fpr: float = setting(
+        0.01,
+        help="for a model that grades: the largest share of the rows below a grade that may get "
+        "that grade or a higher one",
+    )
+    query_column: str | None = setting(None, help="the column of keys; default: rows are numbered")
+    strict: bool = setting(False, help="refuse bad rows")

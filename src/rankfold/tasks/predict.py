@@ -14,39 +14,19 @@ import torch
 from rankfold import config, storage
 from rankfold.data.read.files import expand
 from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
-from rankfold.data.read.reading import BadRows, Reading, spool_frames
+from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.data.read.tables import read_keys
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
-from rankfold.models.grader import DEFAULT_FPR, Grader, new_values
+from rankfold.models.grader import Grader, new_values
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import best
-from rankfold.models.searcher import ranks_by_text
+from rankfold.models.ranking import best
+from rankfold.models.search import ranks_by_text
+from rankfold.tasks.options import GradeOptions, RankOptions
 from rankfold.types import Progress, TopK, silent
 
 T = TypeVar("T")
 BLOCK_BYTES = 2**28  # of results at a time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankOptions:
-    """The options of ``predict`` for a model that ranks. A column that is None is guessed."""
-
-    k: int = 10
-    query_column: str | None = None  # of keys; "none": number the rows of texts
-    text_column: str | None = None  # of texts, for a model that ranks by text
-    include_seen: bool = False  # also return what a known query chose before
-    strict: bool = False  # refuse unknown queries and bad rows
-    with_text: bool = False  # write the candidates' texts beside their keys
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradeOptions:
-    """The options of ``predict`` for a model that grades."""
-
-    fpr: float = DEFAULT_FPR  # the false-positive rate of the cuts between grades
-    query_column: str | None = None  # names the rows; None: they are numbered
-    strict: bool = False  # refuse bad rows
 
 
 @dataclass(slots=True)
@@ -85,9 +65,13 @@ def predict(
     """
     files, out = [sources] if isinstance(sources, str | Path) else list(sources), Path(out)
     _check_out(out)
-    if isinstance(model, Grader):
-        return _grade(model, files, out, _options(GradeOptions, options), progress)
-    return _rank(model, files, out, _options(RankOptions, options), progress)
+    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
+        reading = Reading(Path(scratch), progress=progress)
+        if isinstance(model, Grader):
+            done = _grade(model, files, out, _options(GradeOptions, options), reading)
+        else:
+            done = _rank(model, files, out, _options(RankOptions, options), reading)
+    return done | ({"dropped": reading.bad.summary()} if reading.bad.counts else {})
 
 
 def _options(kind: type[T], options: dict[str, Any]) -> T:
@@ -110,7 +94,7 @@ def _grade(
     sources: Sequence[str | Path],
     out: Path,
     options: GradeOptions,
-    progress: Progress,
+    reading: Reading,
 ) -> dict[str, Any]:
     """Write the scores and grades of rows."""
     grader.cuts(options.fpr)  # an invalid rate is an error before the rows are read
@@ -119,42 +103,39 @@ def _grade(
             f"a model that grades takes one input, got {len(sources)}",
             hint="grade them one by one, or quote a pattern: 'images/*.png'",
         )
-    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
-        reading = Reading(Path(scratch), progress=progress)
-        new = grader.read(sources[0], key_column=options.query_column, reading=reading)
-        left_out = _left_out(reading, strict=options.strict)
-    progress("grading", 0.0)
+    new = grader.read(sources[0], key_column=options.query_column, reading=reading)
+    left_out = _left_out(reading, strict=options.strict)
+    reading.progress("grading", 0.0)
     graded = grader.frame(new, options.fpr)
     _write(graded.lazy(), out)
     cautions = grader.cautions(options.fpr) + new_values(new.unknown, len(graded))
     counts = {"queries": len(graded), "left_out": left_out}
-    return counts | ({"cautions": cautions} if cautions else {}) | _dropped(reading.bad)
+    return counts | ({"cautions": cautions} if cautions else {})
 
 
 def _rank(
-    ranker: Ranker,
-    sources: Sequence[str | Path],
-    out: Path,
-    options: RankOptions,
-    progress: Progress,
+    ranker: Ranker, sources: Sequence[str | Path], out: Path, options: RankOptions, reading: Reading
 ) -> dict[str, Any]:
     """Write the lists of queries."""
-    _check(ranker, options)
-    counts = Counts()
-    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
-        reading = Reading(Path(scratch), progress=progress)
-        files = expand(sources)
-        if ranks_by_text(ranker.model):
-            columns = QueryColumns(options.query_column, options.text_column)
-            inputs = read_queries(files, columns, reading)
-        else:
-            inputs = QueryRows(_keys(files, options.query_column, reading), None)
-        counts.left_out = _left_out(reading, strict=options.strict)
-        keys = ranker.queries.keys if inputs.texts is None else inputs.keys
-        rank = _rank_keys if inputs.texts is None else _rank_texts
-        lists = rank(ranker, inputs, options, counts, progress)
-        _write(spool_frames(lists, _schema(ranker, keys.dtype, options), reading), out)
-    return asdict(counts) | _dropped(reading.bad)
+    by_text = ranks_by_text(ranker.model)
+    if options.text_column is not None and not by_text:
+        hint = "leave --text-column out, and give the keys of queries"
+        raise UserError(f"{ranker.model.method} does not rank by text", hint=hint)
+    if options.with_text and ranker.candidates.texts is None:
+        hint = "leave --with-text out"
+        raise UserError("the model has no texts of candidates to write", hint=hint)
+    files, columns = expand(sources), QueryColumns(options.query_column, options.text_column)
+    inputs = (
+        read_queries(files, columns, reading)
+        if by_text
+        else QueryRows(_keys(files, columns.key, reading), None)
+    )
+    counts = Counts(left_out=_left_out(reading, strict=options.strict))
+    keys = ranker.queries.keys if inputs.texts is None else inputs.keys
+    rank = _rank_keys if inputs.texts is None else _rank_texts
+    lists = rank(ranker, inputs, options, counts, reading.progress)
+    _write(spool_frames(lists, _schema(ranker, keys.dtype, options), reading), out)
+    return asdict(counts)
 
 
 def _left_out(reading: Reading, *, strict: bool) -> int:
@@ -166,10 +147,6 @@ def _left_out(reading: Reading, *, strict: bool) -> int:
     return n
 
 
-def _dropped(bad: BadRows) -> dict[str, Any]:
-    return {"dropped": bad.summary()} if bad.counts else {}
-
-
 def _check_out(out: Path) -> None:
     if out.is_dir():
         raise UserError(f"cannot write {out}: it is a folder", hint="name a file")
@@ -178,17 +155,6 @@ def _check_out(out: Path) -> None:
         raise UserError(
             f"{out} must end in .parquet", hint=f"use {out.with_suffix('.parquet').name}"
         )
-
-
-def _check(ranker: Ranker, options: RankOptions) -> None:
-    if options.k < 1:
-        raise UserError(f"`k` must be at least 1, got {options.k}", hint="default: 10")
-    if options.text_column is not None and not ranks_by_text(ranker.model):
-        hint = "leave --text-column out, and give the keys of queries"
-        raise UserError(f"{ranker.model.method} does not rank by text", hint=hint)
-    if options.with_text and ranker.candidates.texts is None:
-        hint = "leave --with-text out"
-        raise UserError("the model has no texts of candidates to write", hint=hint)
 
 
 def _schema(ranker: Ranker, key: pl.DataType, options: RankOptions) -> dict[str, Any]:

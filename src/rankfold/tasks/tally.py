@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from rankfold.metrics import (
     within,
 )
 from rankfold.metrics.strata import GROUPS
-from rankfold.models.searcher import Searcher
+from rankfold.models.search import Filter, Searcher
 from rankfold.types import Comm, Interactions, Model, Progress, Texts, silent
 
 
@@ -138,7 +137,7 @@ def lists(
     step = block_rows(depth, searcher.memory_budget)
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
-        hidden = seen.select(block)
+        hidden = Filter(seen.select(block))
         if given is not None:
             top = searcher.of_histories(given.select(block), depth, hidden)
         else:
@@ -153,25 +152,16 @@ def popularity_ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor 
     return popularity_rank(searcher.popularity) if needed else None
 
 
-class FrequencyGroup(NamedTuple):
-    name: str
-    members: Tensor  # [N] bool, of the data's candidates
-    train_pairs: int
-
-
 class GroupTally:
     """A tally of the queries with a positive in a group, judged by the group alone.
 
     ``members`` are those of the group, by the columns of the truth.
     """
 
-    def __init__(
-        self, group: FrequencyGroup, members: Tensor, specs: Sequence[MetricSpec], all_: Tally
-    ) -> None:
+    def __init__(self, members: Tensor, specs: Sequence[MetricSpec], all_: Tally) -> None:
         own = [spec for spec in specs if reads(spec) in ("truth", "propensity")]
         self.tally = Tally(own, 0, weights=all_.weights, comm=all_.comm)
-        self.group, self.members = group, members
-        self._queries = 0
+        self.members, self._queries = members, 0
 
     def add(self, ids: Tensor, truth: Interactions) -> None:
         truth = within(truth, self.members)
@@ -179,22 +169,18 @@ class GroupTally:
         self.tally.add(ids[rows], truth.select(rows))
         self._queries += len(rows)
 
-    def stratum(self) -> Stratum:
-        name, members, train_pairs = self.group
+    def stratum(self, name: str, counts: Tensor) -> Stratum:
+        """``counts``: in train, of each candidate of the group."""
         queries = sum_over_ranks(self._queries, self.tally.comm)
         means = means_of(self.tally.per_query()) if queries > 0 else {}
-        return Stratum(name, int(members.sum()), train_pairs, queries, means)
+        return Stratum(name, len(counts), int(counts.sum()), queries, means)
 
 
-def groups_of(counts: Tensor) -> list[FrequencyGroup]:
-    """Head, torso and tail, and unseen if there are such candidates; counts in train [N]."""
+def groups_of(counts: Tensor) -> dict[str, Tensor]:
+    """Members [N] of head, torso and tail, and unseen if there are any; counts in train [N]."""
     group = frequency_groups(counts)
-    masks = [(name, group == number) for number, name in enumerate(GROUPS)]
-    return [
-        FrequencyGroup(name, members, int(counts[members].sum()))
-        for name, members in masks
-        if name != "unseen" or bool(members.any())
-    ]
+    masks = {name: group == number for number, name in enumerate(GROUPS)}
+    return {name: mask for name, mask in masks.items() if name != "unseen" or bool(mask.any())}
 
 
 def reads(spec: MetricSpec) -> str:

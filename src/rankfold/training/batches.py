@@ -14,6 +14,8 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
 from rankfold.types import Batch, Comm, Interactions, OwnRows
 
+MIN_BATCHES = 16  # of an epoch, with the default batch size
+
 
 class Batches(Protocol):
     """The batches of an epoch. The order is drawn once per epoch; no Python runs per row."""
@@ -71,6 +73,15 @@ def share_of(count: int, comm: Comm) -> Share:
     return Share(first, first + count, total)
 
 
+def default_batch(n: int, smallest: int, largest: int) -> int:
+    """A power of 2 within bounds, with at least ``MIN_BATCHES`` of n examples where they allow it.
+
+    With few examples, large batches make too few updates. With many, small batches waste time.
+    """
+    size: int = 2 ** (max(1, n // MIN_BATCHES).bit_length() - 1)
+    return max(smallest, min(largest, size))
+
+
 class PairBatches:
     """Every pair once per epoch; with weights, equally many pairs, drawn by weight.
 
@@ -87,8 +98,8 @@ class PairBatches:
         self.queries, self.candidates = rows.query_of_pair(), rows.candidates
         self.batch_size, self.comm = batch_size, comm
         self.share = share_of(rows.n_pairs, comm)
-        drawn = weights == "grade" and rows.grades is not None
-        self.summed = rows.grades.double().cumsum(0) if drawn and rows.grades is not None else None
+        grades = rows.grades if weights == "grade" else None
+        self.summed = None if grades is None else grades.double().cumsum(0)
 
     def __len__(self) -> int:
         return -(-self.share.total // self.batch_size)
@@ -105,10 +116,8 @@ class PairBatches:
         last = summed[-1:] if len(summed) else summed.new_zeros(1)
         ends = self.comm.gather(last).cumsum(0)
         marks = marks * ends[-1]
-        who = torch.searchsorted(ends, marks, right=True)
-        who = who.clamp_(
-            max=int(torch.searchsorted(ends, ends[-1:]))
-        )  # a mark that was rounded to 1
+        last_owner = int(torch.searchsorted(ends, ends[-1:]))  # of a mark that was rounded to 1
+        who = torch.searchsorted(ends, marks, right=True).clamp_(max=last_owner)
         before = ends[self.comm.rank] - last
         places = torch.searchsorted(summed, marks - before, right=True)
         places = places.clamp_(max=len(summed) - 1) + self.share.first

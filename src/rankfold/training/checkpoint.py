@@ -5,8 +5,6 @@ Any number of processes can resume: a divided table is the concatenation of its 
 process reads its own rows of it.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,21 +42,20 @@ def path_of(model: Path) -> Path:
 
 def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> None:
     history, model = checkpoint.history, checkpoint.history.model
+    files = _files("state", checkpoint.state, checkpoint.divided, comm)
+    in_state = [name for name in checkpoint.divided if name in checkpoint.state]
+    in_model = [] if model is None else _divided_in_model(checkpoint, model, comm)
+    if model is not None:
+        files |= _files("model", model.tensors, in_model, comm)
     meta: dict[str, Any] = {
         "identity": dict(checkpoint.identity),
         "course": [history.phase, history.steps, history.entries, history.number, history.score],
         "chosen": [history.settings, history.notes, history.in_passes],
         "model": None if model is None else [model.method, dict(model.config), dict(model.notes)],
+        "divided": {"state": sorted(in_state), "model": sorted(in_model)},
+        "ranks": comm.size,
     }
-    files = _files("state", checkpoint.state, checkpoint.divided, comm)
-    in_model = () if model is None else _divided_in_model(checkpoint, model, comm)
-    if model is not None:
-        files |= _files("model", model.tensors, in_model, comm)
-    in_state = [name for name in checkpoint.divided if name in checkpoint.state]
-    divided = {"state": in_state, "model": in_model}
-    meta["divided"] = {name: sorted(names) for name, names in divided.items()}
-    meta["ranks"] = comm.size
-    storage.write_distributed(path, "checkpoint", meta, files, comm)
+    storage.write(path, "checkpoint", meta, files, comm)
 
 
 def _files(
@@ -79,9 +76,11 @@ def _divided_in_model(checkpoint: Checkpoint, model: Model, comm: Comm) -> list[
 
     A table from an earlier checkpoint may be complete, though the state now has a share of it.
     """
-    names = [name for name in (*checkpoint.per_query, *checkpoint.divided) if name in model.tensors]
+    names = dict.fromkeys((*checkpoint.per_query, *checkpoint.divided))
     return [
-        name for name in dict.fromkeys(names) if not _is_complete(name, checkpoint, model, comm)
+        name
+        for name in names
+        if name in model.tensors and not _is_complete(name, checkpoint, model, comm)
     ]
 
 
@@ -102,18 +101,13 @@ def load(path: Path, comm: Comm = SINGLE_PROCESS) -> Checkpoint:
     """Load a checkpoint; of divided tables, only the rows of this process."""
     folder = storage.read(path, "checkpoint", full=True)
     with storage.check_contents(path):
-        return _checkpoint(folder, comm)
-
-
-def _checkpoint(folder: storage.Folder, comm: Comm) -> Checkpoint:
-    meta = folder.manifest
-    model = None
-    if meta["model"] is not None:
-        method, config, notes = meta["model"]
-        model = Model(method, config, _tensors(folder, "model", comm), notes)
-    phase, steps, entries, number, score = meta["course"]
-    history = History(phase, steps, entries, number, score, model, *meta["chosen"])
-    return Checkpoint(meta["identity"], history, _tensors(folder, "state", comm))
+        meta, model = folder.manifest, None
+        if meta["model"] is not None:
+            method, config, notes = meta["model"]
+            model = Model(method, config, _tensors(folder, "model", comm), notes)
+        phase, steps, entries, number, score = meta["course"]
+        history = History(phase, steps, entries, number, score, model, *meta["chosen"])
+        return Checkpoint(meta["identity"], history, _tensors(folder, "state", comm))
 
 
 def _tensors(folder: storage.Folder, name: str, comm: Comm) -> dict[str, Tensor]:
@@ -138,8 +132,7 @@ def _rows(shares: Sequence[Tensor], comm: Comm) -> Tensor:
 
 def check_same_fit(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """A UserError that names the first value in which a checkpoint differs from this fit."""
-    difference = describe_difference(saved, wanted)
-    if difference is not None:
+    if difference := describe_difference(saved, wanted):
         raise UserError(
             f"the checkpoint {path} was made with {difference}",
             hint="give the settings it was made with, or start over without --resume",

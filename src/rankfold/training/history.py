@@ -8,6 +8,8 @@ from typing import Any
 
 from rankfold.types import Model, Step
 
+FULL_STEP = 100  # updates: an epoch with fewer counts as its share in the patience
+
 
 def validation_score(notes: Mapping[str, Any]) -> float | None:
     """The validation score of a kept model: of its step or, if self-tuning, of its selection.
@@ -40,20 +42,22 @@ class History:
 
     def note(self, step: Step, score: float | None) -> None:
         """Add a step and, if it was scored, its score."""
-        entry = {
-            "phase": self.phase,
-            "step": step.number,
-            "loss": step.loss,
-            "seconds": step.seconds,
-        }
-        self.entries.append(entry if score is None else {**entry, "score": score})
+        entry = {"phase": self.phase, "step": step.number, "loss": step.loss}
+        updates = {} if step.updates is None else {"updates": step.updates}
+        scored = {} if score is None else {"score": score}
+        self.entries.append({**entry, "seconds": step.seconds, **updates, **scored})
         self.in_passes = self.in_passes or step.model is None
         if score is None or self.score is None or score > self.score or not self.is_chosen:
             self.number, self.score, self.model = step.number, score, step.model
 
     def is_over(self, step: Step, patience: int) -> bool:
-        """True after the last step, or after ``patience`` steps without a better score."""
-        stalled = self.score is not None and step.number - self.number >= patience
+        """True after the last step, or after ``patience`` steps without a better score.
+
+        A step of fewer than ``FULL_STEP`` updates counts as its share: few data make short epochs.
+        """
+        since = [e for e in self.entries if e["phase"] == self.phase and e["step"] > self.number]
+        waited = sum(min(FULL_STEP, e.get("updates", FULL_STEP)) for e in since)
+        stalled = self.score is not None and waited >= patience * FULL_STEP
         return step.final or step.number == self.steps or stalled
 
     def refit(self) -> History:

@@ -6,11 +6,9 @@ generator, by the number of the step. So a resumed run equals an uninterrupted o
 CPU with the same number of threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Literal, Protocol
@@ -39,7 +37,7 @@ class Training(Settings):
     epochs: int = setting(50, at_least=1, help="largest number of epochs; validation stops earlier")
     lr: float = setting(0.01, above=0, help="learning rate")
     optimiser: str = setting("auto", choices=OPTIMISERS, help="auto: adam, or sparse-adam if large")
-    weight_decay: float = setting(1e-5, at_least=0, help="weight decay of the optimiser")
+    weight_decay: float | None = setting(1e-5, at_least=0, help="weight decay of the optimiser")
     schedule: str = setting("constant", choices=SCHEDULES, help="how the learning rate changes")
     warmup: float = setting(0.0, at_least=0, help="epochs over which the rate rises linearly")
     clip: float | None = setting(None, above=0, help="largest norm of a gradient; none: any")
@@ -64,6 +62,9 @@ class EmptyMemory:
         assert not state
 
 
+EMPTY_MEMORY = EmptyMemory()
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A module, its batches and its losses."""
@@ -72,7 +73,7 @@ class Task:
     batches: Batches
     losses: Callable[[Any, torch.Generator], Tensor]  # of a batch, with a generator for draws; [B]
     export: Callable[[], Model | None]
-    memory: Memory = field(default_factory=EmptyMemory)
+    memory: Memory = EMPTY_MEMORY
     weights: Callable[[Any], Tensor] | None = None  # of the losses in a batch's mean; None: equal
     count: float = 1.0  # the equal weight; less if several processes have the same losses
     sides: Sides = UNDIVIDED  # of the module's tables
@@ -97,16 +98,16 @@ class Loop:
         self.task, self.config, self.run = task, config, run
         self.half = config.precision == "bfloat16"
         if self.half and run.device.type != "cuda":
-            available = torch.cuda.is_available()
+            there = ", or fit with --device cuda"
+            missing = ", the default: this machine has no CUDA device"
             raise UserError(
                 f"precision=bfloat16 needs a CUDA device, got {run.device.type}",
-                hint="set precision=float32, or fit with --device cuda"
-                if available
-                else "set precision=float32, the default: this machine has no CUDA device",
+                hint=f"set precision=float32{there if torch.cuda.is_available() else missing}",
             )
         self.draws = torch.Generator(run.device).manual_seed(seed_of(run, "draws"))
-        decay = config.weight_decay
-        self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, decay)
+        assert config.weight_decay is not None
+        self.decay = config.weight_decay
+        self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, self.decay)
         self.epoch, self.place = 0, 0  # epochs done, batches done of the next epoch
         self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
         self.votes = torch.zeros(())  # number of processes that want a pause after this batch
@@ -135,8 +136,8 @@ class Loop:
         loss, seconds = self.total / max(self.weight, 1.0), self.seconds
         self.total = self.weight = self.seconds = 0.0
         final = self.epoch == self.config.epochs
-        progress: dict[str, Any] = {"share": self.share, "divided": self.divided}
-        yield Step(self.epoch, loss, seconds, model, self.state, final, **progress)
+        done = Step(self.epoch, loss, seconds, model, self.state, final, updates=count)
+        yield done._replace(share=self.share, divided=self.divided)
 
     def learn(self, batch: Any, *, is_long: bool = False) -> None:
         """Train on one batch: one mean, one step of the optimisers."""
@@ -146,8 +147,7 @@ class Loop:
         optimisers.set_rate(self.optimisers, config.lr * factor)
         with torch.autocast(self.run.device.type, torch.bfloat16, enabled=self.half):
             values = self.losses(batch)
-        weigh = self.task.weights
-        count = self.task.count
+        weigh, count = self.task.weights, self.task.count
         weights = torch.full_like(values, count) if weigh is None else weigh(batch).to(values)
         total, weight = (values * weights).sum(), weights.sum()
         batch_total, weight = self.sum_over_ranks(total, weight, is_long=is_long)
@@ -157,7 +157,7 @@ class Loop:
         sum_gradients(module, sides, self.task.batch_candidates(), comm)
         if config.clip is not None:
             optimisers.clip(module, config.clip, sides, comm)
-        optimisers.decay_rows(self.task.module, config.weight_decay)
+        optimisers.decay_rows(self.task.module, self.decay)
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
@@ -207,8 +207,8 @@ class Loop:
     def pause(self) -> Step:
         """A place to stop at, inside an epoch."""
         loss, number = self.total / max(self.weight, 1.0), self.epoch + 1
-        progress: dict[str, Any] = {"share": self.share, "whole": False, "divided": self.divided}
-        return Step(number, loss, self.seconds, None, self.state, final=False, **progress)
+        step = Step(number, loss, self.seconds, None, self.state, final=False, whole=False)
+        return step._replace(share=self.share, divided=self.divided)
 
     @property
     def share(self) -> float:

@@ -1,7 +1,5 @@
 """Optimisers by name, and their state as plain tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from math import inf

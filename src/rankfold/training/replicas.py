@@ -8,8 +8,6 @@ another table with sparse gradients, such as tokens, each process knows only its
 processes exchange the row numbers first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -29,9 +27,6 @@ class Sides(NamedTuple):
     def divides(self, parameter: Tensor) -> bool:
         return any(parameter is table.weight for table in self.divided)
 
-    def has_candidate_rows(self, parameter: Tensor) -> bool:
-        return any(parameter is table.weight for table in self.per_candidate)
-
 
 UNDIVIDED = Sides()
 
@@ -45,9 +40,7 @@ def sum_gradients(module: nn.Module, sides: Sides, candidates: Tensor | None, co
         candidates: candidates in the batch, ascending, the same on all processes; None: all.
         comm: with one process, nothing is done.
     """
-    if comm.size == 1:
-        return
-    shared = list(_shared(module, sides))
+    shared = [] if comm.size == 1 else list(_shared(module, sides))
     if not shared:
         return
     rows = [_rows(one, sides, candidates, comm) for one in shared]
@@ -68,6 +61,20 @@ def norm(values: Iterable[tuple[Tensor, Tensor]], sides: Sides, comm: Comm) -> T
         lengths.append(length)
     total: Tensor = torch.linalg.vector_norm(torch.stack(lengths))
     return total
+
+
+def refuse_batch_norm(name: str, module: nn.Module) -> None:
+    """Raise a UserError for an encoder with a batch norm: processes cannot share its batches.
+
+    A batch norm makes a row's vector depend on the other rows of its batch.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise UserError(
+                f"encoder={name} has a batch norm ({type(part).__name__}), "
+                "so several processes cannot share a batch",
+                hint="start it without torchrun, or use encoder=convolution or mlp",
+            )
 
 
 def own_rows(saved: Tensor, like: Tensor, comm: Comm) -> Tensor:
@@ -96,7 +103,7 @@ def _shared(module: nn.Module, sides: Sides) -> Iterator[Tensor]:
 
 def _rows(parameter: Tensor, sides: Sides, candidates: Tensor | None, comm: Comm) -> Tensor | None:
     """The rows with a gradient on some process, ascending; None: all rows."""
-    if sides.has_candidate_rows(parameter):
+    if any(parameter is table.weight for table in sides.per_candidate):
         return candidates
     assert parameter.grad is not None
     if not parameter.grad.is_sparse:

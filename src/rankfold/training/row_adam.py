@@ -1,7 +1,5 @@
 """Adam for large tables: one second moment per row, and work only for the rows of the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schedules of the learning rate over the epochs: pure functions, without state to save."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -8,8 +8,6 @@ MLflow's folder is written here, without MLflow: plain files in the layout of it
 ``tracking``.
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 import math
@@ -75,13 +73,6 @@ def combine(*reports: Report) -> Report:
     return report
 
 
-def _values(history: History, metric: str) -> dict[str, float]:
-    """The values of the last entry of the history, by phase and name."""
-    entry = history.entries[-1]
-    names = {"loss": "loss", "seconds": "seconds", "score": metric}
-    return {f"{history.phase}/{names[key]}": entry[key] for key in names if key in entry}
-
-
 # ---------------------------------------------------------------------------------- tensorboard
 
 
@@ -118,7 +109,9 @@ def _mlflow(folder: Path, name: str, settings: dict[str, Any], metric: str) -> I
     """A run of MLflow's default experiment, which is created if it is missing."""
     home, run = folder.absolute() / _EXPERIMENT, uuid4().hex
     if not (home / "meta.yaml").exists():
-        _write_meta(home, _experiment(home))
+        about = {"name": "Default", "artifact_location": home.as_uri()}
+        about |= {"experiment_id": _EXPERIMENT, "lifecycle_stage": "active"}
+        _write_meta(home, about | {"creation_time": _now(), "last_update_time": _now()})
     about, place = _run(home, run, name), home / run
     for part in ("params", "metrics", "tags", "artifacts"):
         (place / part).mkdir(parents=True)
@@ -148,17 +141,6 @@ def _mlflow(folder: Path, name: str, settings: dict[str, Any], metric: str) -> I
         raise
     finally:
         _write_meta(place, about | {"status": status, "end_time": _now()})
-
-
-def _experiment(home: Path) -> dict[str, Any]:
-    return {
-        "artifact_location": home.as_uri(),
-        "creation_time": _now(),
-        "experiment_id": _EXPERIMENT,
-        "last_update_time": _now(),
-        "lifecycle_stage": "active",
-        "name": "Default",
-    }
 
 
 def _run(home: Path, run: str, name: str) -> dict[str, Any]:
@@ -225,7 +207,11 @@ def _reporter(
             new = {k: v for k, v in step.model.config.items() if logged.get(k, math.nan) != v}
             log_settings(new)
             logged.update(new)
-        log_values(_values(history, metric), step.number)
+        entry, names = history.entries[-1], {"loss": "loss", "seconds": "seconds", "score": metric}
+        values = {
+            f"{history.phase}/{name}": entry[key] for key, name in names.items() if key in entry
+        }
+        log_values(values, step.number)
 
     return report
 

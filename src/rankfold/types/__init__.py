@@ -29,20 +29,26 @@ from rankfold.types.data import (
     silent,
     to_tensors,
 )
-from rankfold.types.fitting import Method, Model, Opened, Run, Step
-from rankfold.types.parts import (
+from rankfold.types.methods import (
+    Allow,
     Batch,
     Comm,
     Drawn,
     Encoder,
+    Exclude,
     FullLoss,
     Index,
     Judge,
     Loss,
+    Method,
+    Model,
+    Opened,
     OwnRows,
     Picks,
     Pool,
+    Run,
     Sampler,
+    Step,
     TopK,
 )
 from rankfold.types.spaces import Choices, Range, Space
@@ -54,6 +60,7 @@ __all__ = [
     "TEST",
     "TRAIN",
     "VALIDATION",
+    "Allow",
     "Batch",
     "Choices",
     "Columns",
@@ -61,6 +68,7 @@ __all__ = [
     "Dataset",
     "Drawn",
     "Encoder",
+    "Exclude",
     "Features",
     "FullLoss",
     "Graded",

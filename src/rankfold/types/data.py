@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -27,14 +27,85 @@ def silent(_what: str, _share: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Interactions:
+class Tensors:
+    """Fields that are tensors, or None. They may be memory-mapped: they are never written to."""
+
+    def to(self, device: torch.device) -> Self:
+        return self._each(lambda tensor: tensor.to(device))
+
+    def join(self, *others: Self) -> Self:
+        """These rows, then those of the others. A field is None if one of them lacks it."""
+        if not others:
+            return self
+        parts = [to_tensors(part) for part in (self, *others)]
+        common = set.intersection(*map(set, parts))
+        joined: dict[str, Any] = {n: torch.cat([part[n] for part in parts]) for n in common}
+        if isinstance(self, Lists):
+            joined["offsets"] = _offsets(torch.cat([part["offsets"].diff() for part in parts]))
+        return replace(self, **dict.fromkeys(parts[0]) | joined)
+
+    def _each(self, change: Callable[[Tensor], Tensor], **others: Any) -> Self:
+        """The same with each tensor changed, but for the fields in ``others``."""
+        changed = {name: change(t) for name, t in to_tensors(self).items() if name not in others}
+        return replace(self, **changed, **others)
+
+
+def to_tensors(part: Tensors) -> dict[str, Tensor]:
+    """The tensors of a part by the names of its fields, without those that are None."""
+    values = {one.name: getattr(part, one.name) for one in fields(part)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Tensors):
+    """Tensors with the same rows."""
+
+    def select(self, rows: Tensor) -> Self:
+        """The rows ``rows`` [B], in that order."""
+        return self._each(lambda tensor: tensor[rows])
+
+    def part(self, start: int, stop: int) -> Self:
+        """The rows from ``start`` to ``stop``. They are shared, not copied."""
+        return self._each(lambda tensor: tensor[start:stop])
+
+
+@dataclass(frozen=True, slots=True)
+class Lists(Tensors):
+    """Lists: the entries of list i are those from ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    offsets: Tensor  # [n + 1] int64
+
+    def counts(self) -> Tensor:
+        """The number of entries of each list; [n]."""
+        return self.offsets.diff()
+
+    def select(self, rows: Tensor) -> Self:
+        """The lists ``rows`` [B], in that order."""
+        starts = self.offsets[rows]
+        counts = self.offsets[rows + 1] - starts
+        offsets = _offsets(counts)
+        shift = torch.repeat_interleave(starts - offsets[:-1], counts)
+        places = torch.arange(len(shift), device=shift.device) + shift
+        return self._each(lambda entries: entries[places], offsets=offsets)
+
+    def part(self, start: int, stop: int) -> Self:
+        """The lists from ``start`` to ``stop``. The entries are shared, not copied."""
+        offsets = self.offsets[start : stop + 1]
+        own = slice(int(offsets[0]), int(offsets[-1]))
+        return self._each(lambda entries: entries[own], offsets=offsets - offsets[0])
+
+
+def _offsets(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+@dataclass(frozen=True, slots=True)
+class Interactions(Lists):
     """The candidates that each query chose: a CSR matrix of grades, queries by candidates.
 
-    Within a query the candidates ascend without repeats. The tensors may be memory-mapped: they
-    are never written to.
+    Within a query the candidates ascend without repeats.
     """
 
-    offsets: Tensor  # [M + 1] int64
     candidates: Tensor  # [nnz] int32, or int64 if M or N needs it
     grades: Tensor | None  # [nnz] float32, all > 0; None: all 1
     n_candidates: int
@@ -47,10 +118,6 @@ class Interactions:
     def n_pairs(self) -> int:
         return len(self.candidates)
 
-    def counts(self) -> Tensor:
-        """|I_x|, the number of candidates of each query; [M]."""
-        return self.offsets.diff()
-
     def candidate_counts(self) -> Tensor:
         """c_y, the number of queries of each candidate; [N]."""
         return torch.bincount(self.candidates, minlength=self.n_candidates)
@@ -60,60 +127,44 @@ class Interactions:
         rows = torch.arange(self.n_queries, dtype=self.candidates.dtype, device=self.offsets.device)
         return torch.repeat_interleave(rows, self.counts(), output_size=self.n_pairs)
 
-    def select(self, queries: Tensor) -> Interactions:
-        """The rows of ``queries`` [B], in that order."""
-        offsets, places = _places(self.offsets, queries)
-        grades = None if self.grades is None else self.grades[places]
-        return Interactions(offsets, self.candidates[places], grades, self.n_candidates)
+    def codes(self) -> Tensor:
+        """A number for each pair, N query + candidate; [nnz] int64, ascending."""
+        return self.query_of_pair().long() * self.n_candidates + self.candidates
 
-    def only(self, kept: Tensor) -> Interactions:
-        """The pairs of the queries where ``kept`` [M]; all rows stay."""
-        pairs = kept[self.query_of_pair().long()].nonzero().flatten()
-        grades = None if self.grades is None else self.grades[pairs]
-        shape = self.n_queries, self.n_candidates
-        return from_pairs(self.query_of_pair()[pairs], self.candidates[pairs], grades, shape)
+    def all_grades(self) -> Tensor:
+        """The grades, 1 if there are none; [nnz] float32."""
+        if self.grades is None:
+            return torch.ones(self.n_pairs, device=self.candidates.device)
+        return self.grades.float()
 
-    def part(self, start: int, stop: int) -> Interactions:
-        """The rows from ``start`` to ``stop``. The pairs are shared, not copied."""
-        offsets = self.offsets[start : stop + 1]
-        pairs = slice(int(offsets[0]), int(offsets[-1]))
-        grades = None if self.grades is None else self.grades[pairs]
-        return Interactions(offsets - offsets[0], self.candidates[pairs], grades, self.n_candidates)
+    def keep(self, kept: Tensor) -> Interactions:
+        """The pairs where ``kept`` [nnz] is true. All rows stay."""
+        grades = None if self.grades is None else self.grades[kept]
+        queries, shape = self.query_of_pair()[kept], (self.n_queries, self.n_candidates)
+        return from_pairs(queries, self.candidates[kept], grades, shape)
 
     def transpose(self) -> Interactions:
         """The same grades, candidates by queries."""
         order = torch.argsort(self.candidates, stable=True)
         grades = None if self.grades is None else self.grades[order]
-        counts = self.candidate_counts()
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        offsets = _offsets(self.candidate_counts())
         return Interactions(offsets, self.query_of_pair()[order], grades, self.n_queries)
 
     def union(self, other: Interactions) -> Interactions:
         """The pairs of both. A pair in both has its grade from ``other``."""
         n = self.n_candidates
-        ours, theirs = self.query_of_pair().long(), other.query_of_pair().long()
-        pairs = torch.cat([ours * n + self.candidates, theirs * n + other.candidates])
-        pairs, order = torch.sort(pairs, stable=True)
+        pairs, order = torch.sort(torch.cat([self.codes(), other.codes()]), stable=True)
         last = torch.ones(len(pairs), dtype=torch.bool)
         last[:-1] = pairs[1:] != pairs[:-1]
         grades = None
         if self.grades is not None or other.grades is not None:
-            grades = torch.cat([_grades(self), _grades(other)])[order][last]
+            grades = torch.cat([self.all_grades(), other.all_grades()])[order][last]
         pairs = pairs[last]
         return from_pairs(pairs // n, pairs % n, grades, (self.n_queries, n))
 
     def without(self, other: Interactions) -> Interactions:
         """The pairs that ``other`` does not have."""
-        n, rows = self.n_candidates, self.query_of_pair().long()
-        theirs = other.query_of_pair().long() * n + other.candidates
-        kept = (~torch.isin(rows * n + self.candidates, theirs)).nonzero()[:, 0]
-        grades = None if self.grades is None else self.grades[kept]
-        return from_pairs(rows[kept], self.candidates[kept], grades, (self.n_queries, n))
-
-    def to(self, device: torch.device) -> Interactions:
-        grades = None if self.grades is None else self.grades.to(device)
-        offsets, candidates = self.offsets.to(device), self.candidates.to(device)
-        return Interactions(offsets, candidates, grades, self.n_candidates)
+        return self.keep(~torch.isin(self.codes(), other.codes()))
 
 
 def from_pairs(
@@ -121,73 +172,23 @@ def from_pairs(
 ) -> Interactions:
     """CSR of pairs that are sorted by query, then candidate, without repeats."""
     n_queries, n_candidates = shape
-    counts = torch.bincount(queries, minlength=n_queries)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    offsets = _offsets(torch.bincount(queries, minlength=n_queries))
     dtype = torch.int32 if n_candidates < 2**31 and n_queries < 2**31 else torch.int64
     return Interactions(offsets, candidates.to(dtype), grades, n_candidates)
 
 
-def to_tensors(part: Interactions | Graded | Features | Texts) -> dict[str, Tensor]:
-    """The tensors of a part by the names of its fields, without those that are None."""
-    names = type(part).__slots__
-    return {n: t for n in names if isinstance(t := getattr(part, n), Tensor)}
-
-
-def _places(offsets: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Some rows of a CSR: their new offsets, and the places of their entries."""
-    starts = offsets[rows]
-    counts = offsets[rows + 1] - starts
-    new = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    shift = torch.repeat_interleave(starts - new[:-1], counts)
-    return new, torch.arange(len(shift), device=shift.device) + shift
-
-
-def _grades(pairs: Interactions) -> Tensor:
-    return torch.ones(pairs.n_pairs) if pairs.grades is None else pairs.grades
-
-
 @dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Lists):
     """One side's texts as token ids: text i is ``tokens[offsets[i] : offsets[i + 1]]``.
 
     Tokens are in the order of the words. Bags have weights, and their tokens are in any order.
     """
 
-    offsets: Tensor  # [n + 1] int64
     tokens: Tensor  # [total] int32
     weights: Tensor | None = None  # [total] float32; None: each 1
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def counts(self) -> Tensor:
-        """The number of tokens of each text; [n]."""
-        return self.offsets.diff()
-
-    def select(self, rows: Tensor) -> Texts:
-        """The texts of ``rows`` [B], in that order."""
-        offsets, places = _places(self.offsets, rows)
-        weights = None if self.weights is None else self.weights[places]
-        return Texts(offsets, self.tokens[places], weights)
-
-    def part(self, start: int, stop: int) -> Texts:
-        """The texts from ``start`` to ``stop``; the tokens are shared, not copied."""
-        offsets = self.offsets[start : stop + 1]
-        own = slice(int(offsets[0]), int(offsets[-1]))
-        weights = None if self.weights is None else self.weights[own]
-        return Texts(offsets - offsets[0], self.tokens[own], weights)
-
-    def join(self, other: Texts) -> Texts:
-        """These texts, then those of ``other``. Both have weights, or neither has."""
-        weights = None
-        if self.weights is not None and other.weights is not None:
-            weights = torch.cat([self.weights, other.weights])
-        offsets = torch.cat([self.offsets, self.offsets[-1] + other.offsets[1:]])
-        return Texts(offsets, torch.cat([self.tokens, other.tokens]), weights)
-
-    def to(self, device: torch.device) -> Texts:
-        weights = None if self.weights is None else self.weights.to(device)
-        return Texts(self.offsets.to(device), self.tokens.to(device), weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
+class Features(Table):
     """The side features of queries or of candidates, row by row."""
 
     numbers: Tensor  # [n, F] float32; NaN: missing
@@ -219,7 +220,7 @@ class Features:
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
+class Graded(Table):
     """Rows with features and one ordered grade each."""
 
     numbers: Tensor  # [n, F] float32; NaN: missing
@@ -229,31 +230,6 @@ class Graded:
 
     def __len__(self) -> int:
         return len(self.grades)
-
-    def select(self, rows: Tensor) -> Graded:
-        """The rows ``rows`` [B], in that order."""
-        images = None if self.images is None else self.images[rows]
-        return Graded(self.numbers[rows], self.categories[rows], images, self.grades[rows])
-
-    def part(self, start: int, stop: int) -> Graded:
-        """The rows from ``start`` to ``stop``. They are shared, not copied."""
-        own = slice(start, stop)
-        images = None if self.images is None else self.images[own]
-        return Graded(self.numbers[own], self.categories[own], images, self.grades[own])
-
-    def join(self, other: Graded) -> Graded:
-        """These rows, then those of ``other``, which has the same columns."""
-        images = None
-        if self.images is not None and other.images is not None:
-            images = torch.cat([self.images, other.images])
-        numbers = torch.cat([self.numbers, other.numbers])
-        categories = torch.cat([self.categories, other.categories])
-        return Graded(numbers, categories, images, torch.cat([self.grades, other.grades]))
-
-    def to(self, device: torch.device) -> Graded:
-        images = None if self.images is None else self.images.to(device)
-        numbers, categories = self.numbers.to(device), self.categories.to(device)
-        return Graded(numbers, categories, images, self.grades.to(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,20 +276,14 @@ class Dataset:
         """The pairs of one split. A UserError if the data lacks it or is graded."""
         part = self._part(name)
         if isinstance(part, Graded):
-            raise UserError(
-                "this data holds graded rows, not pairs of queries and candidates",
-                hint="`rankfold methods` lists the data that each method takes",
-            )
+            raise _other_data("graded rows, not pairs of queries and candidates")
         return part
 
     def graded(self, name: SplitName) -> Graded:
         """The graded rows of one split. A UserError if the data lacks it or holds pairs."""
         part = self._part(name)
         if isinstance(part, Interactions):
-            raise UserError(
-                "this data holds pairs of queries and candidates, not graded rows",
-                hint="`rankfold methods` lists the data that each method takes",
-            )
+            raise _other_data("pairs of queries and candidates, not graded rows")
         return part
 
     def _part(self, name: SplitName) -> Interactions | Graded:
@@ -333,3 +303,8 @@ class Dataset:
         for part in (self.given, self.excluded):
             seen = seen if part is None else seen.union(part)
         return seen
+
+
+def _other_data(held: str) -> UserError:
+    hint = "`rankfold methods` lists the data that each method takes"
+    return UserError(f"this data holds {held}", hint=hint)

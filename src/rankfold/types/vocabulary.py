@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -49,17 +50,13 @@ class Vocabulary:
     def numbered(size: int, texts: Sequence[str] | None = None) -> Vocabulary:
         """Row i has the key i; the optional ``texts`` are shown beside the keys."""
 
-        def count() -> pl.Series:
+        def series(values: Any) -> pl.Series:
             import polars as pl
 
-            return pl.int_range(size, eager=True)
+            return pl.Series(values)
 
-        def words() -> pl.Series:
-            import polars as pl
-
-            return pl.Series(texts, dtype=pl.String)
-
-        return Vocabulary(size, count, None if texts is None else words)
+        words = None if texts is None else partial(series, list(texts))
+        return Vocabulary(size, lambda: series(torch.arange(size).numpy()), words)
 
     def __len__(self) -> int:
         return self._size
@@ -87,23 +84,20 @@ class Vocabulary:
         """The row of each key, -1 if unknown; int64."""
         import polars as pl
 
-        if not isinstance(keys, pl.Series) and len(keys) <= MAX_SINGLE_LOOKUPS:
-            return self._find_singly(keys)
-        wanted = (
-            keys
-            if isinstance(keys, pl.Series)
-            else pl.Series([str(k) for k in keys], dtype=pl.String)
-        )
-        if len(wanted) == 0 or len(self) == 0:
-            return torch.full((len(wanted),), -1)
-        if self.holds_integers and not wanted.dtype.is_integer():
-            text = wanted.cast(pl.String)
+        if not isinstance(keys, pl.Series):
+            if len(keys) <= MAX_SINGLE_LOOKUPS:
+                return self._find_singly(keys)
+            keys = pl.Series([str(key) for key in keys], dtype=pl.String)
+        if len(keys) == 0 or len(self) == 0:
+            return torch.full((len(keys),), -1)
+        if self.holds_integers and not keys.dtype.is_integer():
+            text = keys.cast(pl.String)
             numbers = text.cast(pl.Int64, strict=False)
-            wanted = pl.select(pl.when(numbers.cast(pl.String) == text).then(numbers)).to_series()
-        wanted = wanted.cast(self.keys.dtype, strict=False)
-        rows = self.keys.search_sorted(wanted, side="left").cast(pl.Int64)
+            keys = pl.select(pl.when(numbers.cast(pl.String) == text).then(numbers)).to_series()
+        keys = keys.cast(self.keys.dtype, strict=False)
+        rows = self.keys.search_sorted(keys, side="left").cast(pl.Int64)
         rows = rows.clip(upper_bound=len(self) - 1)
-        known = (self.keys.gather(rows) == wanted).fill_null(value=False)
+        known = (self.keys.gather(rows) == keys).fill_null(value=False)
         return torch.from_numpy(
             pl.select(pl.when(known).then(rows).otherwise(-1)).to_series().to_numpy(writable=True)
         )

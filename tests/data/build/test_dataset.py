@@ -8,19 +8,11 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from prepared_splits import training_rows
 
 from rankfold.data.build.dataset import from_sparse
 from rankfold.data.prepare import prepare
 from rankfold.errors import UserError
-from rankfold.types import Dataset
-
-
-def rows(data: Dataset) -> list[tuple[Any, Any, float]]:
-    train = data.split("train")
-    queries = data.queries.take(train.query_of_pair().long())
-    candidates = data.candidates.take(train.candidates.long())
-    grades = [1.0] * train.n_pairs if train.grades is None else train.grades.tolist()
-    return list(zip(queries, candidates, grades, strict=True))
 
 
 @st.composite
@@ -41,7 +33,7 @@ def test_sparse_matrix_is_training_data(matrix: Any, form: str, *, arrays: bool)
     dense = matrix.toarray()
     data = from_sparse((sp.coo_array(matrix) if arrays else matrix).asformat(form))
     expected = [(i, j, dense[i, j]) for i, j in zip(*dense.nonzero(), strict=True)]
-    assert rows(data) == expected
+    assert training_rows(data) == expected
     assert (len(data.queries), len(data.candidates)) == dense.shape
     assert data.split("train").n_candidates == dense.shape[1]
     assert data.validation is data.test is None
@@ -50,13 +42,13 @@ def test_sparse_matrix_is_training_data(matrix: Any, form: str, *, arrays: bool)
 @given(matrix=matrices(), form=st.sampled_from(FORMATS))
 def test_sparse_matrix_is_prepared_without_its_empty_rows(matrix: Any, form: str) -> None:
     data = prepare(matrix.asformat(form), split=(1, 0, 0))
-    assert rows(data) == rows(from_sparse(matrix))
+    assert training_rows(data) == training_rows(from_sparse(matrix))
     assert data.candidates.keys.to_list() == np.flatnonzero(matrix.toarray().any(axis=0)).tolist()
 
 
 def test_matrix_is_not_modified() -> None:
     matrix = sp.csr_matrix((np.array([1.0, 1.0, 0.0]), [1, 1, 0], [0, 3]), shape=(1, 2))
-    assert rows(from_sparse(matrix)) == [(0, 1, 2.0)]
+    assert training_rows(from_sparse(matrix)) == [(0, 1, 2.0)]
     assert (matrix.data.tolist(), matrix.indices.tolist()) == ([1, 1, 0], [1, 1, 0])
 
 

@@ -1,8 +1,6 @@
 """Rows with ordered grades: from tables, arrays and images to prepared data."""
 
-import re
 from dataclasses import replace
-from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,19 +9,17 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from graded_samples import FEATURES, GRADES, SPLITS, ages, prepared, write_images
+from graded_samples import FEATURES, GRADES, SPLITS, ages, prepared
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold import fit
 from rankfold.data import folder
 from rankfold.data.build import graded
-from rankfold.data.build.graded import SplitOptions, assign
-from rankfold.data.build.grades import GradedRows, as_words
+from rankfold.data.build.graded import assign
+from rankfold.data.build.grades import GradedRows
 from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
-from rankfold.data.read.graded_rows import RawRows
-from rankfold.data.read.reading import LINE
+from rankfold.data.read.reading import LINE, RawRows
 from rankfold.errors import UserError
 from rankfold.types import Columns, Graded
 
@@ -230,7 +226,7 @@ def test_shares_hold_for_each_grade(
 ) -> None:
     rows = graded_rows(counts)
     parts = (1 - sum(shares), *shares)
-    splits = assign(rows, SplitOptions(parts, 0.1, seed))
+    splits = assign(rows, parts, 0.1, seed)
     assert splits.shape == (sum(counts),)  # one split each: disjoint, and all rows are used
     for grade, n in enumerate(counts):
         result = np.bincount(splits[rows.grades == grade], minlength=3)
@@ -241,7 +237,7 @@ def test_shares_hold_for_each_grade(
                 assert abs(result[number] - parts[number] * n) <= 1
             else:
                 assert result[number] == 0
-    again = assign(rows, SplitOptions(parts, 0.1, seed))
+    again = assign(rows, parts, 0.1, seed)
     assert (again == splits).all()
 
 
@@ -260,7 +256,7 @@ def test_every_row_is_in_one_split(patients: pl.DataFrame) -> None:
     )
 
 
-def test_given_files_stay_apart_and_validation_is_carved(
+def test_given_files_stay_separate_and_validation_is_carved(
     patients: pl.DataFrame, tmp_path: Path
 ) -> None:
     patients[:24].write_csv(tmp_path / "a.csv")
@@ -329,250 +325,6 @@ def test_columns_that_do_not_match_the_rows_are_refused(
         folder.load(tmp_path / "data")
 
 
-# ---------------------------------------------------------------------------------- bad input
-
-
-ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
-
-
-@pytest.mark.parametrize(
-    ("table", "options", "message", "hint"),
-    [
-        (ROWS, {"grade_column": "z"}, "no column 'z'", "it has x, y; use --grade-column"),
-        (ROWS, {}, "cannot tell where the grades", "--grade-column"),
-        (
-            ROWS,
-            {"grade_column": "y"},
-            "text, which has no order of its own: a,b,c",
-            "--grades LOWEST",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,q"},
-            "no row of the table has the grade 'q'",
-            "a, b, c",
-        ),
-        (ROWS, {"grade_column": "y", "grades": "a,b,a"}, "'a' is given twice", "once"),
-        (ROWS, {"grade_column": "y", "grades": "a"}, "one grade only: 'a'", "at least two"),
-        (ROWS.with_columns(y=1), {"grade_column": "y"}, "one grade only: '1'", "at least two"),
-        (ROWS.with_columns(y=None), {"grade_column": "y"}, "no grade in any row", "at least two"),
-        (ROWS[:0], {"grade_column": "y"}, "no usable rows", "right file"),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "drop_columns": "q"},
-            "no column 'q' to drop",
-            "x",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "drop_columns": "x"},
-            "no column of features",
-            "x: named by",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "split": "last"},
-            "cannot be split by 'last'",
-            "0.8",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "split": "0.8,0.3,0.1"},
-            "not three shares that add up to 1",
-            "write --split 0.8,0.1,0.1: shares of the rows of each grade",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "kcore": 3},
-            "take no --kcore",
-            "leave it out",
-        ),
-        (ROWS, {"grade_column": "y", "header": False}, "take no --no-header", "leave it out"),
-        (
-            ROWS,
-            {"grade_column": "y", "image_size": 0},
-            "`image_size` must be at least 1 and at most 4096, got 0",
-            "pixels",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "format": "table", "grades": "a"},
-            "pairs take no --grades",
-            "features",
-        ),
-        (
-            pl.DataFrame({"x": range(200), "y": np.arange(200) / 7}),
-            {"grade_column": "y"},
-            "200 different values",
-            "right column",
-        ),
-        (np.zeros((3, 2)), {"grade_column": "y"}, "cannot read rows from ndarray", ".npz"),
-        ({"a": [1]}, {}, "no array of rows: it has a", "numbers"),
-        ({"X": [[1.0]], "y": [1, 2]}, {}, "different row counts", "numbers"),
-        ({"X": [1.0], "y": [1]}, {}, r"has shape \(1,\), not \[n, F\]", "numbers"),
-        ({"X": [["a"]], "y": [1]}, {}, "the numbers of the dict have type", "numbers"),
-        ({"X": [[1.0]], "features": [[1.0]], "y": [1]}, {}, "both X and features", "same"),
-        ({"X": [[1.0]], "y": [1]}, {"grade_column": "z"}, "no array 'z'", "X, y"),
-        (
-            {"X": [[1.0]], "y": [1]},
-            {"query_column": "z"},
-            "the dict has no column 'z'",
-            "no columns",
-        ),
-        (
-            {"images": np.zeros((2, 3, 9, 9), np.uint8), "y": [1, 2]},
-            {},
-            "have shape",
-            "channels",
-        ),
-        ({"images": np.zeros((2, 9, 9)), "y": [1, 2]}, {}, "have type float64", "uint8"),
-        ({"images": np.zeros((2, 9, 9), np.uint8)}, {}, "cannot tell where the grades", "none"),
-        (
-            {"images": np.zeros((4, 0, 0), np.uint8), "y": [1, 2] * 2},
-            {},
-            "have 0 x 0 pixels",
-            "at least 1",
-        ),
-        (
-            {"images": np.zeros((4, 7, 0), np.uint8), "y": [1, 2] * 2},
-            {},
-            "have 7 x 0 pixels",
-            "at least 1",
-        ),
-        ({"X": np.zeros((4, 0)), "y": [1, 2] * 2}, {}, "no column of features", "grades only"),
-        (
-            {
-                "train_images": np.zeros((2, 9, 9), np.uint8),
-                "train_labels": [0, 1],
-                "test_images": np.zeros((2, 8, 8), np.uint8),
-                "test_labels": [0, 1],
-            },
-            {},
-            "have shape",
-            "same height",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_invalid_inputs_and_options_are_refused(
-    table: Any, options: dict[str, Any], message: str, hint: str
-) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        prepare(table, **({"format": "features"} | options))
-    assert hint in str(caught.value.hint)
-
-
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (pl.Series([[1], [2]]), r"List\(Int64\)"),
-        (pl.Series([[1], [2]], dtype=pl.Array(pl.Int64, 1)), "Array"),
-        (pl.Series([timedelta(1), timedelta(2)]), "Duration"),
-        (pl.Series([{"a": 1}, {"a": 2}]), "Struct"),
-        (pl.Series([complex(1), None], dtype=pl.Object), "complex"),
-        (pl.Series([b"\xff", b"\xfe"]), "bytes that are not text"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_types_that_are_not_grades_are_refused(values: pl.Series, kind: str) -> None:
-    table = pl.DataFrame({"x": range(10), "y": pl.concat([values] * 5)})
-    for grades in (None, ["1", "2"]):
-        with pytest.raises(UserError, match=f"the grades in 'y' are {kind}") as caught:
-            prepare(table, format="features", grade_column="y", grades=grades)
-        assert "numbers, text or dates" in caught.value.hint
-    with pytest.raises(UserError, match=f"the grades in 'y' are {kind}"):
-        read_rows(table, Columns(("x",), {}), grade_column="y", grades=["1", "2"])
-
-
-@pytest.mark.parametrize(
-    "kind", ["timedelta64[s]", "timedelta64[ms]", "datetime64[Y]", "complex128", "V8"]
-)
-def test_missing_grades_list_the_possible_arrays(kind: str, tmp_path: Path) -> None:
-    rows = {"X": np.arange(30.0)[:, None], "y": (np.arange(30) % 3).astype(kind)}
-    np.savez(tmp_path / "rows.npz", **rows)
-    words = {"timedelta64[ms]": "Duration", "V8": "void"}.get(kind, kind)
-    for source in (rows, tmp_path / "rows.npz"):
-        with pytest.raises(UserError, match=re.escape(words)) as caught:
-            prepare(source, format="features")
-        assert "numbers" in caught.value.hint
-
-
-def test_incompatible_types_are_refused() -> None:
-    plain = pl.DataFrame({"x": range(9), "y": [0, 1, 2] * 3})
-    for other in (plain.with_columns(pl.concat_list(name)) for name in ("x", "y")):
-        with pytest.raises(UserError, match=r"incompatible types.*List") as caught:
-            prepare(train=plain, test=other, format="features", grade_column="y")
-        assert "numbers or text" in caught.value.hint
-
-
-def test_an_image_of_one_pixel_can_be_fitted() -> None:
-    """One pixel is the minimum."""
-    images = np.arange(40, dtype=np.uint8).reshape(40, 1, 1)
-    data = prepare({"images": images, "y": np.arange(40) // 20}, format="features")
-    assert data.summary["images"] == [1, 1, 1]
-    scores = fit("ce", data, epochs=1).score(data.graded("test"))
-    assert bool(scores.isfinite().all())
-
-
-def test_grade_without_training_rows_is_refused() -> None:
-    with pytest.raises(UserError, match="no row of the grade 'c' is in train"):
-        prepare(
-            train=ROWS.filter(pl.col("y") != "c"),
-            test=ROWS,
-            format="features",
-            grade_column="y",
-            grades="a,b,c",
-        )
-
-
-def test_files_with_different_columns_are_refused(tmp_path: Path) -> None:
-    ROWS.write_csv(tmp_path / "a.csv")
-    ROWS.rename({"x": "z"}).write_csv(tmp_path / "b.csv")
-    with pytest.raises(UserError, match=r"b.csv has no column 'x', a.csv has one"):
-        prepare(tmp_path / "*.csv", format="features", grade_column="y", grades="a,b,c")
-
-
-def test_npz_of_objects_or_without_arrays_is_refused(tmp_path: Path) -> None:
-    images = np.empty(2, dtype=object)
-    images[:] = [np.zeros((2, 2), np.uint8), np.zeros((3, 3), np.uint8)]
-    np.savez(tmp_path / "a.npz", images=images, labels=[0, 1])
-    with pytest.raises(UserError, match=r"a.npz: it holds Python objects") as caught:
-        prepare(tmp_path / "a.npz", format="features")
-    assert "resize them" in str(caught.value.hint)
-    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 and then nothing")
-    (tmp_path / "c.npz").write_bytes(b"")
-    (tmp_path / "d.csv").write_text("")
-    np.save(tmp_path / "e.npy", np.zeros(3))
-    (tmp_path / "e.npy").rename(tmp_path / "e.npz")
-    for name in ("b.npz", "c.npz", "d.csv", "e.npz"):
-        with pytest.raises(UserError, match=name):
-            prepare(tmp_path / name, format="features", grade_column="y")
-
-
-def test_folder_without_images_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "eyes" / "0").mkdir(parents=True)
-    with pytest.raises(UserError, match="has no images"):
-        prepare(tmp_path / "eyes", format="features")
-    (tmp_path / "eyes" / "0" / "a.png").write_text("no image")
-    with pytest.raises(UserError, match="has no images") as caught:
-        prepare(tmp_path / "eyes", format="features")
-    assert "a.png" in str(caught.value.hint)
-
-
-def test_images_without_folders_have_no_grade(tmp_path: Path) -> None:
-    home = write_images(tmp_path / "eyes") / "0"
-    with pytest.raises(UserError, match="no grade in any row"):
-        prepare(home, format="features")
-
-
-def test_sources_refuse_options_that_they_set_themselves() -> None:
-    for options in ({"split": "0.5,0.2,0.3"}, {"grades": "0,1"}):
-        with pytest.raises(UserError, match="official splits and grades"):
-            prepare(source="retinamnist", **options)
-    with pytest.raises(UserError, match="take no --grade-column"):
-        prepare(source="retinamnist", grade_column="y")
-
-
 def test_hashes_differ_between_rows_and_not_between_block_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -595,46 +347,6 @@ def test_graded_parts_are_graded(patients: pl.DataFrame) -> None:
     assert data.summary["numbers"] == 1
     assert data.summary["categories"] == 1
     assert data.summary["images"] is None
-
-
-@pytest.mark.parametrize("kind", ["as they are", "text"])
-@pytest.mark.parametrize(
-    "values",
-    [
-        pl.Series([20240103, 20240104, 20240105]),
-        pl.Series([16777216, 16777217, 16777218]),
-        pl.Series([2**63, 2**63 + 1, 2**63 + 2], dtype=pl.UInt64),
-        pl.Series([-(2**62) - 1, -(2**62), 2**53, 2**53 + 1]),
-        pl.Series([2.5, 3.4e38, 3.5e38, 1e39]),
-    ],
-    ids=["days", "2^24", "2^63", "2^53 and -2^62", "beyond float32"],
-)
-def test_large_and_close_grades_ascend(values: pl.Series, kind: str) -> None:
-    n = len(values)
-    for shift in range(n):
-        column = values.gather([(i + shift) % n for i in range(n - 1, -1, -1)] * 20)
-        table = pl.DataFrame(
-            {"x": range(20 * n), "y": column.cast(pl.String) if kind == "text" else column}
-        )
-        names = prepare(table, format="features", grade_column="y").summary["grade_names"]
-        assert list(map(float, names)) == sorted(map(float, values))
-        if values.dtype.is_integer():
-            assert list(map(int, names)) == values.to_list()
-        new = read_rows(table, Columns(("x",), {}), grade_column="y", grades=names).rows
-        assert new.grades.tolist() == [names.index(name) for name in as_words(column, None)]
-
-
-def test_large_grades_may_be_given_an_order() -> None:
-    table = pl.DataFrame({"x": range(30), "y": [2.0, 1e39, 2**63 + 2**20] * 10})
-    data = prepare(table, format="features", grade_column="y", grades=["1e39", 2**63 + 2**20, "2"])
-    assert data.summary["grade_names"] == ["1e+39", "9223372036855824384", "2"]
-
-
-def test_whole_numbers_with_decimal_zeros_are_the_same_grades() -> None:
-    words = ["9007199254740993", "9007199254740993.0", "9007199254740992.", "2"]
-    table = pl.DataFrame({"x": range(40), "y": words * 10})
-    names = prepare(table, format="features", grade_column="y").summary["grade_names"]
-    assert names == ["2", "9007199254740992", "9007199254740993"]
 
 
 def test_missing_grades_among_arrays_are_left_out() -> None:

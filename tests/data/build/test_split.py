@@ -12,18 +12,27 @@ from rankfold.data.build.split import (
     TEST,
     TRAIN,
     VALIDATION,
+    Assignment,
+    ByShares,
+    Splitter,
+    assign,
     by_last,
     by_query,
     by_ratio,
     by_time,
-    carve_queries,
-    carve_validation,
     default_rule,
     parse,
     parse_shares,
     sizes,
 )
 from rankfold.errors import UserError
+
+
+def carve(pairs: Pairs, share: float, draw: ByShares) -> Assignment:
+    """Given splits with a validation split that is drawn from train."""
+    unused = Splitter(by_last, needs_time=True)
+    return assign(pairs, unused, share, rng(), draw)
+
 
 Times = list[list[int]]
 """The times of each query's pairs."""
@@ -185,7 +194,7 @@ def test_validation_is_carved_from_train_only(
     given_splits = data.draw(st.lists(st.sampled_from([0, 0, 2]), min_size=total, max_size=total))
     given_splits[0] = TRAIN
     pairs = pairs_of(times, given_splits)
-    splits = carve_validation(pairs, share, rng())
+    splits = carve(pairs, share, by_ratio)
     assert ((splits == TEST) == (np.array(given_splits) == TEST)).all()
     for query in range(len(times)):
         before = of_query(pairs, np.array(given_splits), query)[TRAIN]
@@ -259,7 +268,7 @@ def test_whole_queries_follow_the_seed() -> None:
 def test_carved_queries_leave_the_test_alone() -> None:
     given = [TRAIN] * 40 + [TEST] * 10
     pairs = pairs_of([[0, 1]] * 25, given)
-    splits = carve_queries(pairs, 0.1, rng())
+    splits = carve(pairs, 0.1, by_query)
     assert (splits[40:] == TEST).all()
     assert Counter(splits[:40].tolist()) == {TRAIN: 36, VALIDATION: 4}
     assert all(len(of_query(pairs, splits, query)) == 1 for query in range(25))

@@ -155,6 +155,6 @@ def test_invalid_tokenizer_is_refused(text: str) -> None:
 def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     path = documents(tmp_path / "d.jsonl")
-    with pytest.raises(UserError, match="need the library tokenizers") as caught:
+    with pytest.raises(UserError, match="needs tokenizers") as caught:
         prepare(path, format="texts")
     assert caught.value.hint == "pip install 'rankfold[text]'"

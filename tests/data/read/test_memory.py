@@ -8,26 +8,18 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from prepared_splits import training_rows
 
 from rankfold.data.prepare import prepare
 from rankfold.data.read.memory import ACCEPTED, to_frame
 from rankfold.errors import UserError
-from rankfold.types import Dataset
 
 USERS, ITEMS, GRADES = ["b", "a", "b", "é"], [3, 1, 1, 2], [1.0, 2.0, 3.0, 0.5]
 COLUMNS = {"user": USERS, "item": ITEMS, "rating": GRADES}
 
 
-def rows(data: Dataset) -> list[tuple[Any, Any, float]]:
-    train = data.split("train")
-    queries = data.queries.take(train.query_of_pair().long())
-    candidates = data.candidates.take(train.candidates.long())
-    grades = [1.0] * train.n_pairs if train.grades is None else train.grades.tolist()
-    return list(zip(queries, candidates, grades, strict=True))
-
-
 def prepared(table: Any, **options: Any) -> list[tuple[Any, Any, float]]:
-    return rows(prepare(table, split=(1, 0, 0), **options))
+    return training_rows(prepare(table, split=(1, 0, 0), **options))
 
 
 EXPECTED = sorted(zip(USERS, ITEMS, GRADES, strict=True))
@@ -87,7 +79,7 @@ def test_missing_values_are_bad_rows() -> None:
     frame = pd.DataFrame({"user": ["a", None, "c", "d"], "item": [1, 2, None, 4],
                           "rating": [1.0, 2.0, 3.0, np.nan]})  # fmt: skip
     data = prepare(frame, split=(1, 0, 0))
-    assert rows(data) == [("a", 1, 1.0)]
+    assert training_rows(data) == [("a", 1, 1.0)]
     assert [(entry["why"], entry["first"]) for entry in data.summary["dropped"]] == [
         ("a missing query", ["the table:2"]),
         ("a missing candidate", ["the table:3"]),
@@ -97,7 +89,7 @@ def test_missing_values_are_bad_rows() -> None:
 
 def test_several_tables_are_concatenated() -> None:
     one, two = pl.DataFrame({"user": [1], "item": [1]}), pd.DataFrame({"user": [2], "item": [1]})
-    assert rows(prepare(one, two, split=(1, 0, 0))) == [(1, 1, 1.0), (2, 1, 1.0)]
+    assert training_rows(prepare(one, two, split=(1, 0, 0))) == [(1, 1, 1.0), (2, 1, 1.0)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
-from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, PathSearch
+from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, PathSearch, _blend
+from rankfold.solvers.path import PathPoint
 from rankfold.training import checkpoint
 from rankfold.training.history import History, validation_score
 from rankfold.types import Dataset, Model, Run, Step, Vocabulary, from_pairs
@@ -44,14 +45,26 @@ def fold_in(model: Model, data: Dataset) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_best_point_of_the_path_is_chosen(seed: int) -> None:
+def test_a_point_as_good_as_the_best_of_the_path_is_chosen(seed: int) -> None:
     """All validation queries score the path here, so no other set of them can decide."""
     data = split_groups(seed)
     model = rf.fit("rg2", data, **OPTIONS).model
-    scores = {point(entry): entry["score"] for entry in model.notes["path"]}
+    path = {point(entry): entry for entry in model.notes["path"]}
     assert model.notes["chosen_by"] == "validation"
-    assert scores[point(model.config)] == pytest.approx(max(scores.values()), abs=1e-9)
-    assert len({round(score, 6) for score in scores.values()}) > 10  # there was a choice
+    chosen = path[point(model.config)]
+    scores = sorted(entry["score"] for entry in path.values())
+    assert chosen["score"] == model.notes["score"]
+    assert chosen["score"] > scores[-1] - chosen["error"]
+    assert chosen["score"] > scores[len(scores) // 2]
+    assert len({round(score, 6) for score in scores}) > 10  # there was a choice
+
+
+def test_the_choice_is_the_mean_of_points_that_cannot_be_told_apart() -> None:
+    one, other = PathPoint(1, 16, 0.0, 0.1), PathPoint(1, 64, 0.5, 0.1)
+    elsewhere = PathPoint(2, 200, 0.9, 0.3)
+    assert _blend({one: 1.0}) == one
+    assert _blend({one: 1.0, other: 1.0, elsewhere: 0.9}) == PathPoint(1, 32, 0.25, 0.1)
+    assert _blend({other: 1.0, one: 0.25}) == PathPoint(1, 49, 0.4, 0.1)
 
 
 def test_scores_of_the_path_are_those_of_the_models_at_its_points(data: Dataset) -> None:
@@ -72,8 +85,9 @@ def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) 
     pairs = {entry[:2] for entry in points}
     assert {(-0.375, 0.35), (-0.375, 0.425)} <= pairs <= set(EXPONENTS)
     whole = {(*pair, r, t) for pair, r, t in product(pairs, (3, 6, 12), (0.0, 0.5, 0.9))}
-    assert {entry[:4] for entry in points} == whole
-    assert len({entry[4] for entry in points}) == 4
+    assert {entry[:4] for entry in points} >= whole
+    assert len({entry[:4] for entry in points} - whole) <= 1  # a mean of points
+    assert {0.0, 0.1, 0.2, 0.3} <= {entry[4] for entry in points}
 
 
 @pytest.mark.parametrize(
@@ -254,7 +268,7 @@ class Stop(Exception):
 def resumed(data: Dataset, out: Path, n: int, options: dict[str, Any]) -> Model:
     """Fitted with a stop after n steps."""
 
-    def report(_course: History, step: Step) -> None:
+    def report(_history: History, step: Step) -> None:
         if step.number > n:
             raise Stop
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from planted import groups, split_groups
+from dense import dense_rg2
+from planted import dense, groups, split_groups
 
 import rankfold as rf
 from rankfold.errors import UserError
@@ -23,13 +24,29 @@ from rankfold.types import Step
 def test_spectral_solution_is_the_minimum_and_sweeps_come_close(seed: int, reg: float) -> None:
     frame = groups(seed, m=60, n=40)
     options: dict[str, Any] = {"width": 6, "reg": reg}
-    spectral = rf.fit("rg2-plain", frame, tolerance=1e-4, **options)
+    spectral = rf.fit("rg2-plain", frame, **options)
     alternating = rf.fit("rg2-plain", frame, solver="als", sweeps=300, **options)
     least, reached = (
         ranker.model.notes["history"][-1]["loss"] for ranker in (spectral, alternating)
     )
     assert least <= reached * (1 + 1e-6)
     assert reached <= least * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_defaults_reach_the_minimum_of_the_dense_svd(seed: int) -> None:
+    """Random pairs, whose singular values decay slowly; the default width is below the rank."""
+    data = rf.prepare(random_pairs(seed, 400, 300, 0.02), split=(1, 0, 0))
+    r = dense(data.split("train"))
+    sizes, n, reg = r.sum(dim=1, keepdim=True), r.shape[1], METHODS["rg2-plain"].config().reg
+    u, sigma, v = torch.linalg.svd(n * r / sizes.sqrt() - sizes.sqrt(), full_matrices=False)
+    shrunk = (sigma[:64] - reg * float(n * r.sum()) ** 0.5).clamp(min=0).sqrt()
+    ratio = float(r.sum() / n) ** 0.25
+    p, q = ratio * u[:, :64] / sizes.sqrt() * shrunk, v[:64].T / ratio * shrunk
+    least = dense_rg2(-0.5, 0.0, reg)(r, p, q)
+    model = rf.fit("rg2-plain", data).model
+    found = (model.tensors[side].double() for side in ("queries", "candidates"))
+    torch.testing.assert_close(dense_rg2(-0.5, 0.0, reg)(r, *found), least, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("solver", ["spectral", "als"])
@@ -76,7 +93,7 @@ def test_resumed_after_any_pass_is_bit_identical(name: str, tmp_path: Path) -> N
 
     for n in range(1, last):
 
-        def report(_course: History, step: Step, n: int = n) -> None:
+        def report(_history: History, step: Step, n: int = n) -> None:
             if step.number > n:
                 raise Stop
 
@@ -92,9 +109,11 @@ def test_resumed_after_any_pass_is_bit_identical(name: str, tmp_path: Path) -> N
 # ---------------------------------------------------------------------------------- sweeps
 
 
-def random_pairs(seed: int) -> tuple[list[int], list[int]]:
+def random_pairs(
+    seed: int, m: int = 40, n: int = 30, share: float = 0.2
+) -> tuple[list[int], list[int]]:
     rng = torch.Generator().manual_seed(seed)
-    pairs = (torch.rand(40, 30, generator=rng) < 0.2).nonzero()
+    pairs = (torch.rand(m, n, generator=rng) < share).nonzero()
     return pairs[:, 0].tolist(), pairs[:, 1].tolist()
 
 
@@ -135,5 +154,5 @@ def test_meaningless_settings_are_refused(settings: dict[str, object], message: 
 
 
 def test_width_beyond_the_matrix_is_harmless() -> None:
-    ranker = rf.fit("rg2-plain", random_pairs(1), width=100, sweeps=3)
+    ranker = rf.fit("rg2-plain", random_pairs(1), width=100)
     assert all(tensor.isfinite().all() for tensor in ranker.model.tensors.values())

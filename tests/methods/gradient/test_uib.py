@@ -8,7 +8,6 @@ from planted import split_groups
 
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods.gradient import uib
-from rankfold.methods.gradient.comparison import UniformConfig
 from rankfold.training import loop
 from rankfold.types import Batch, Run
 
@@ -20,7 +19,8 @@ def run() -> Run:
     return Run(rng=rng, device=torch.device("cpu"), comm=SingleProcess())
 
 
-def test_uib_matches_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("margin", [None, 0.0, 0.05])
+def test_uib_matches_its_formula(margin: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of a batch with random boundaries, which have gradients."""
     seen = []
 
@@ -30,11 +30,12 @@ def test_uib_matches_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(uib, "train", spy)
     data = split_groups()
-    uib.fit(data, UniformConfig(width=3, negatives=4, mask="none"), run())
+    uib.fit(data, uib.UibConfig(width=3, negatives=4, mask="none", margin=margin), run())
     (task,) = seen
     boundary = task.module.boundary
     with torch.no_grad():
-        boundary.weight.copy_(torch.randn(boundary.weight.shape) * 0.1)
+        rng = torch.Generator().manual_seed(1)
+        boundary.weight.copy_(torch.randn(boundary.weight.shape, generator=rng) * 0.1)
     values = task.losses(BATCH, torch.Generator().manual_seed(5))
     draws = torch.Generator().manual_seed(5)
     ids = torch.randint(len(data.candidates), (3, 4), generator=draws)
@@ -42,7 +43,7 @@ def test_uib_matches_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = (tables.queries.weight @ tables.candidates.weight.T - boundary.weight).detach()
 
     def phi(z: float) -> float:
-        return math.log1p(math.exp(z))
+        return math.log1p(math.exp(z)) if margin is None else max(0.0, z + margin)
 
     expected = [
         phi(-float(scores[x, y])) + sum(phi(float(scores[x, j])) for j in ids[row]) / 4

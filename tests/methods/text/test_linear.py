@@ -1,6 +1,7 @@
 """text-linear: its steps and scores match the formulas, and it learns."""
 
 from dataclasses import replace
+from functools import partial
 from math import exp, log
 from typing import Any
 
@@ -8,13 +9,23 @@ import numpy as np
 import pytest
 import torch
 from rankings import assert_same_ranking
+from text_samples import (
+    TruthJudge,
+    check_exclusions,
+    check_unknown_words,
+    data_of,
+    random_data,
+    run_of,
+    search,
+    topics_data,
+    words_of,
+)
 from torch import Tensor
-from written import TruthJudge, data_of, random_data, run_of, search, topics_data, words_of
 
 from rankfold.errors import UserError
 from rankfold.methods.text import linear, neighbours
 from rankfold.methods.text.linear import AlphaChoice, Config, Learner, SparseWeights
-from rankfold.types import Dataset, Judge, Model, Step, Texts, TopK, from_pairs
+from rankfold.types import Dataset, Judge, Model, Step, Texts, TopK
 
 
 def steps_of(data: Dataset, judge: Judge | None = None, **settings: Any) -> list[Step]:
@@ -212,26 +223,11 @@ def test_fewer_results_are_the_first_of_more(alpha: float) -> None:
 @pytest.mark.parametrize("alpha", [0.5, 0.99])
 def test_excluded_candidates_are_not_returned_and_pads_follow(alpha: float) -> None:
     data = random_data(6)
-    assert data.query_texts is not None
-    n_queries, n = data.split("train").n_queries, len(data.candidates)
-    hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
-    exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
-    model = fitted(data, alpha=alpha)
-    result = search(model, data.query_texts, n + 9, exclude)
-    for row in range(n_queries):
-        allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
-        ids = result.ids[row].tolist()
-        assert set(ids[: len(allowed)]) == allowed
-        assert ids[len(allowed) :] == [-1] * (n - len(allowed))
-        assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
+    check_exclusions(data, partial(search, fitted(data, alpha=alpha)))
 
 
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
-    data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
-    queries = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    result = search(fitted(data), queries, 3, None)
-    assert result.ids.tolist() == [[2, 1, 0]] * 2
-    assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
+    check_unknown_words(fitted)
 
 
 def test_one_query_one_candidate() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import log, sqrt
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 from rankings import assert_same_ranking
-from written import (
+from text_samples import (
     UNLABELLED,
     UNWRITTEN,
     TruthJudge,
+    check_exclusions,
+    check_unknown_words,
     data_of,
     random_data,
     run_of,
@@ -24,7 +27,7 @@ from written import (
 from rankfold.errors import UserError
 from rankfold.methods.text import neighbours
 from rankfold.methods.text.neighbours import Config
-from rankfold.types import Dataset, Judge, Model, Texts, from_pairs
+from rankfold.types import Dataset, Judge, Model, Texts
 
 Bag = dict[Any, float]
 
@@ -168,26 +171,11 @@ def test_bags_keep_their_weights() -> None:
 
 def test_excluded_candidates_are_not_returned_and_pads_follow() -> None:
     data = random_data(2)
-    assert data.query_texts is not None
-    n_queries, n = data.split("train").n_queries, len(data.candidates)
-    hidden = (torch.rand(n_queries, n, generator=torch.Generator().manual_seed(0)) < 0.7).nonzero()
-    exclude = from_pairs(hidden[:, 0], hidden[:, 1], None, (n_queries, n))
-    result = search(fitted(data), data.query_texts, n + 9, exclude)
-    assert result.ids.shape == (n_queries, n)
-    for row in range(n_queries):
-        allowed = set(range(n)) - set(hidden[hidden[:, 0] == row, 1].tolist())
-        ids = result.ids[row].tolist()
-        assert set(ids[: len(allowed)]) == allowed
-        assert ids[len(allowed) :] == [-1] * (n - len(allowed))
-        assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
+    check_exclusions(data, partial(search, fitted(data)))
 
 
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
-    data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
-    queries = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
-    result = search(fitted(data), queries, 3, None)
-    assert result.ids.tolist() == [[2, 1, 0]] * 2
-    assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
+    check_unknown_words(fitted)
 
 
 def test_unknown_words_do_not_change_scores() -> None:

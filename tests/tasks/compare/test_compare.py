@@ -1,14 +1,10 @@
-"""A whole comparison: its results, its files, how it resumes, and its errors."""
+"""A whole comparison: its results, its files and its errors."""
 
 import csv
 import json
-import signal
-import subprocess
-import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,35 +13,22 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from compared_methods import NoConfig, fit_broken, fit_refused, method_of, timeless
 from linear_grades import data_of
-from planted import groups, split_groups
+from planted import split_groups
 
 import rankfold as rf
-from rankfold import storage
 from rankfold.data import folder
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.tasks.compare import runner
 from rankfold.tasks.compare.memory import measure_peak
-from rankfold.tasks.compare.plan import parse_settings, parse_sweep
+from rankfold.tasks.compare.plan import command_of, make_plan, parse_settings, parse_sweep
 from rankfold.tasks.compare.results import quarters
-from rankfold.types import Dataset, Method, Opened, Run, Step
+from rankfold.tasks.options import CompareOptions
+from rankfold.types import Dataset
 
 EXAMPLES = Path(__file__).parents[2] / "report"
-TIMES = ("fit_seconds", "peak_bytes", "steps", "trials")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("planted") / "data"
-    rf.prepare(groups(), out=path)
-    return path
-
-
-def timeless(results: dict[str, Any]) -> dict[str, Any]:
-    """Results without the values that differ between runs: times, memory, the folder."""
-    methods = [{k: v for k, v in one.items() if k not in TIMES} for one in results["methods"]]
-    return {**results, "methods": methods, "command": ""}
 
 
 def table(out: Path) -> list[dict[str, str]]:
@@ -77,6 +60,36 @@ def test_a_planted_difference_is_found_and_tested_once_per_seed(data: Path, tmp_
     assert not other["tied"]
     assert other["p"] < 0.01
     assert "coverage@10" not in results["tests"]
+
+
+def test_all_methods_have_the_same_width_and_other_defaults_a_second_row(
+    data: Path, tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"settings": {"given": {"width": 8}}, "patience": 2}
+    methods = "rg2,puresvd,given=puresvd,popularity"
+    plan = make_plan(rf.load_data(data), "d", methods, CompareOptions(out=tmp_path, **how))
+    assert [(e.name, e.settings.get("width"), e.equal_terms) for e in plan.entries] == [
+        ("rg2", 8, True),
+        ("rg2 width=256", 256, False),
+        ("puresvd", 8, True),
+        ("puresvd width=64", 64, False),
+        ("given", 8, True),
+        ("popularity", None, True),
+    ]
+    assert "--patience 2" in command_of(plan)
+    results = rf.compare(data, "rg2,ease", out=tmp_path / "out", width=2, metrics="ndcg@10")
+    assert results["width"] == 2
+    widths = {method["name"]: method["settings"].get("width") for method in results["methods"]}
+    assert widths == {"rg2": 2, "rg2 width=256": 256, "ease": None}
+    assert results["tests"]["ndcg@10"]["best"] in ("rg2", "ease")
+
+
+def test_a_swept_width_is_kept(data: Path, tmp_path: Path) -> None:
+    options = CompareOptions(out=tmp_path, sweep={"width": ["4", "8"]})
+    plan = make_plan(rf.load_data(data), "d", "puresvd,rg2", options)
+    assert all(entry.equal_terms for entry in plan.entries)
+    names = [f"{method} width={width}" for method in ("puresvd", "rg2") for width in (4, 8)]
+    assert [entry.name for entry in plan.entries] == names
 
 
 def test_the_same_method_with_other_seeds_is_tied(data: Path, tmp_path: Path) -> None:
@@ -114,7 +127,7 @@ def test_cost_and_groups_of_a_method(data: Path, tmp_path: Path) -> None:
     results = rf.compare(
         data, "softmax,rg2", out=tmp_path / "out", settings={"softmax": {"epochs": 4}}
     )
-    softmax, rg2 = results["methods"]
+    softmax, rg2, _ = results["methods"]
     assert 1 < len(softmax["steps"]) <= 4
     assert [step["seconds"] for step in softmax["steps"]] == sorted(
         step["seconds"] for step in softmax["steps"]
@@ -238,165 +251,33 @@ def test_texts_show_examples_of_the_best_two(tmp_path: Path) -> None:
         assert one["candidates"][0]["text"] in topics
 
 
-# ---------------------------------------------------------------------------------- resuming
-
-KILLED = """
-import sys, time
-import rankfold as rf
-from rankfold.tasks.compare import runner
-before = runner._fit
-def slow(plan, entry, settings, seed, report):
-    if entry.method == "bpr" and seed == 1:
-        print("fitting", flush=True)
-        time.sleep(60)
-    before(plan, entry, settings, seed, report)
-runner._fit = slow
-rf.compare(sys.argv[1], "ease,bpr", out=sys.argv[2], seeds=2, settings={"bpr": {"epochs": 2}})
-"""
+# ---------------------------------------------------------------------------------- memory
 
 
-def test_a_killed_comparison_is_resumed(data: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-c", KILLED, str(data), str(tmp_path / "killed")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "fitting\n"
-        process.send_signal(signal.SIGKILL)
-    runs = tmp_path / "killed" / "runs"
-    done = {path: path.stat().st_mtime_ns for path in runs.glob("*/seed-*/manifest.json")}
-    assert {path.parent.name for path in done} == {"seed-0", "seed-1"}
-    assert len(done) == 3
-    assert not (tmp_path / "killed" / "results.json").exists()
-    how = {"seeds": 2, "settings": {"bpr": {"epochs": 2}}}
-    killed = rf.compare(data, "ease,bpr", out=tmp_path / "killed", **how)
-    assert {path: path.stat().st_mtime_ns for path in done} == done  # nothing is run twice
-    assert timeless(killed) == timeless(rf.compare(data, "ease,bpr", out=tmp_path / "other", **how))
-    assert not list(runs.glob("*/model-*"))
-
-
-def method_of(config: type[Any], fit: Callable[[Dataset, Any, Run], Iterator[Step]]) -> Method:
-    return Method("", config, "interactions", fit, lambda _model: Opened())
-
-
-def fit_interrupted(data: Dataset, config: Any, run: Run) -> Iterator[Step]:
-    for step in METHODS["popularity"].fit(data, config, run):
-        assert step.final
-        signal.raise_signal(signal.SIGINT)
-        yield step
-
-
-def test_an_interrupt_of_the_last_step_stops_all_and_keeps_the_model(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind, out = METHODS["popularity"].config, tmp_path / "out"
-    monkeypatch.setitem(METHODS, "halted", method_of(kind, fit_interrupted))
-    with pytest.raises(KeyboardInterrupt):
-        rf.compare(data, "halted,ease", out=out, refit=False)
-    assert (out / "runs/halted/model-0").exists()
-    assert not (out / "runs/ease").exists()
-    monkeypatch.setitem(METHODS, "halted", method_of(kind, fit_broken))
-    again = rf.compare(data, "halted,ease", out=out, refit=False)
-    assert [method["error"] for method in again["methods"]] == [None, None]  # not fitted again
-
-
-def test_methods_may_join_and_finished_ones_stay(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = rf.compare(data, "ease", out=tmp_path / "out")
-    fits: list[str] = []
-    fit = runner.fit
-    monkeypatch.setattr(
-        runner, "fit", lambda name, *a, **k: (fits.append(name), fit(name, *a, **k))
-    )
-    both = rf.compare(data, "ease,popularity", out=tmp_path / "out")
-    assert fits == ["popularity"]
-    assert both["methods"][0] == first["methods"][0]
-
-
-def test_a_finished_model_is_tested_after_an_interrupt(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut_off(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as now:
-        now.setattr(runner, "_test_ranker", cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            rf.compare(data, "ease", out=tmp_path / "out")
-    assert (tmp_path / "out/runs/ease/model-0/manifest.json").exists()
-    monkeypatch.setattr(runner, "fit", None)  # is not called again
-    results = rf.compare(data, "ease", out=tmp_path / "out")
-    assert results["methods"][0]["error"] is None
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"seeds": 2}, "with seeds = 1, not 2"),
-        ({"metrics": ["mrr@5"]}, r"with metrics = \['ndcg@10'\], not \['mrr@5'\]"),
-        ({"metric": "mrr@5"}, "with metric = ndcg@10, not mrr@5"),
-        ({"refit": False}, "with refit = True, not False"),
-        ({"settings": {"ease": {"reg": 3}}}, "with settings: reg = 2, not 3"),
-        ({"settings": {}}, "with settings: reg = 2, not None"),
-    ],
-)
-def test_the_folder_of_another_comparison_is_refused(
-    data: Path, tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
-    how: dict[str, Any] = {"metrics": ["ndcg@10"], "settings": {"ease": {"reg": 2}}}
-    rf.compare(data, "ease", out=tmp_path / "out", **how)
-    before = (tmp_path / "out" / "results.json").read_bytes()
-    with pytest.raises(UserError, match=message) as caught:
-        rf.compare(data, "ease", out=tmp_path / "out", **{**how, **changed})
-    assert "--out" in caught.value.hint
-    assert (tmp_path / "out" / "results.json").read_bytes() == before
-
-
-def test_two_comparisons_in_one_folder_are_refused(data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    results = rf.compare(data, "popularity", out=out)
-    left = out / "runs/ease/model-0"  # as if another process had not finished it
-    left.mkdir(parents=True)
-    with (
-        storage.locked(out),
-        pytest.raises(UserError, match=f"another process is writing {out}") as caught,
-    ):
-        rf.compare(data, "popularity,ease", out=out)
-    assert "--out" in str(caught.value.hint)
-    assert left.exists()
-    again = rf.compare(data, "popularity", out=out)
-    assert timeless(again) == timeless(results)
-
-
-def test_other_data_is_refused(data: Path, tmp_path: Path) -> None:
-    rf.compare(data, "popularity", out=tmp_path / "out")
-    with pytest.raises(UserError, match="with other data"):
-        rf.compare(rf.prepare(groups(7)), "popularity", out=tmp_path / "out")
-
-
-def test_no_model_of_an_earlier_fit_is_held(
+def test_models_of_earlier_fits_are_released(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model of a fit is released before the next one begins."""
     alive: list[weakref.ref[torch.Tensor]] = []
-    held: list[int] = []
+    counts: list[int] = []
     fit, load = runner.fit, runner.load
 
-    def watching(*arguments: Any, **options: Any) -> Any:
-        held.append(sum(one() is not None for one in alive))
+    def count_then_fit(*arguments: Any, **options: Any) -> Any:
+        counts.append(sum(one() is not None for one in alive))
         made = fit(*arguments, **options)
         alive.extend(weakref.ref(tensor) for tensor in made.model.tensors.values())
         return made
 
-    def loading(path: Path) -> Any:
+    def load_and_watch(path: Path) -> Any:
         ranker = load(path)
         alive.extend(weakref.ref(tensor) for tensor in ranker.model.tensors.values())
         return ranker
 
-    monkeypatch.setattr(runner, "fit", watching)
-    monkeypatch.setattr(runner, "load", loading)
+    monkeypatch.setattr(runner, "fit", count_then_fit)
+    monkeypatch.setattr(runner, "load", load_and_watch)
     rf.compare(data, "ease,rg2-plain,popularity", out=tmp_path / "out", seeds=2)
     assert len(alive) > 6
-    assert held == [0] * 6
+    assert counts == [0] * 6
 
 
 def test_peak_memory_is_that_of_the_context() -> None:
@@ -410,19 +291,6 @@ def test_peak_memory_is_that_of_the_context() -> None:
 
 
 # ---------------------------------------------------------------------------------- failures
-
-
-@dataclass(frozen=True, slots=True)
-class NoConfig:
-    """No settings."""
-
-
-def fit_refused(_data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
-    raise UserError("it cannot be", hint="do not try")
-
-
-def fit_broken(_data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
-    raise ZeroDivisionError("by zero")
 
 
 def test_a_failed_method_is_reported_as_a_row(

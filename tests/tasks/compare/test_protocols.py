@@ -1,5 +1,6 @@
 """A protocol sets defaults, which given options override; published rows join the results."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from planted import groups
 
 import rankfold as rf
 from rankfold.errors import UserError
-from rankfold.tasks.compare.protocols import PROTOCOLS, find_protocol, with_protocol
+from rankfold.tasks.compare.protocols import PROTOCOLS, with_protocol
 from rankfold.tasks.compare.published import PUBLISHED, published
 from rankfold.types import Dataset
 
@@ -31,8 +32,8 @@ def test_protocol_sets_defaults(gowalla: Dataset) -> None:
     assert methods == PROTOCOLS["lightgcn"].methods
     assert options["metrics"] == "ndcg@20,recall@20"
     assert options["trials"] == 16
-    assert options["settings"]["rg2"] == {"width": 64}
-    assert "popularity" not in options["settings"]  # it has no width
+    assert options["width"] == 64
+    assert options["settings"] == {}
 
 
 def test_given_options_override(gowalla: Dataset) -> None:
@@ -40,30 +41,34 @@ def test_given_options_override(gowalla: Dataset) -> None:
         "protocol": "lightgcn",
         "budget": "5s",
         "metrics": "mrr@10",
-        "settings": {"rg2": {"width": 8, "tolerance": 0.1}},
+        "width": 32,
+        "settings": {"rg2": {"tolerance": 0.1}},
         "sweep": {"reg": [1, 2]},
     }
     methods, options = with_protocol("a=rg2,ials@7", gowalla, given)
     assert methods == "a=rg2,ials@7"
-    assert options["metrics"] == "mrr@10"
-    assert "trials" not in options
-    assert options["settings"] == {
-        "rg2": {"width": 8, "tolerance": 0.1},
-        "ials": {"width": 64},
-    }
+    assert options["trials"] is None
+    assert {name: options[name] for name in given} == given
 
 
-def test_swept_setting_is_left_to_the_sweep(gowalla: Dataset) -> None:
-    given = {"protocol": "lightgcn", "sweep": {"width": [8, 16]}}
-    _, options = with_protocol("rg2", gowalla, given)
-    assert options["settings"] == {}
+def test_given_settings_override() -> None:
+    data = of_source("steam")
+    for more, expected in (
+        ({"settings": {"bpr": {"negatives": 3, "lr": 0.1}}}, {"negatives": 3, "lr": 0.1}),
+        ({"sweep": {"negatives": [1, 2]}}, {}),
+    ):
+        _, options = with_protocol("x=bpr@4", data, {"protocol": "rg2", **more})
+        assert options["settings"] == {"bpr": expected}
+
+
+def of_source(name: str) -> Dataset:
+    data = rf.prepare(groups())
+    return replace(data, summary={**data.summary, "source": name})
 
 
 @pytest.mark.parametrize(("source", "expected"), [("steam", (10, 1)), ("ml-10m", (10, 10))])
 def test_negatives_are_those_of_the_data_set(source: str, expected: tuple[int, int]) -> None:
-    data = rf.prepare(groups())
-    data.summary["source"] = source  # type: ignore[index]
-    _, options = with_protocol("bpr,uib", data, {"protocol": "rg2"})
+    _, options = with_protocol("bpr,uib", of_source(source), {"protocol": "rg2"})
     assert tuple(options["settings"][name]["negatives"] for name in ("bpr", "uib")) == expected
 
 
@@ -73,10 +78,14 @@ def test_comparison_has_the_published_rows(gowalla: Dataset, tmp_path: Path) -> 
     )
     assert results["protocol"] == "lightgcn"
     assert "--protocol lightgcn" in results["command"]
-    assert [method["settings"].get("width") for method in results["methods"]] == [64, None]
+    assert results["width"] == 64
+    widths = {method["name"]: method["settings"].get("width") for method in results["methods"]}
+    assert widths == {"rg2": 64, "rg2 width=256": 256, "popularity": None}
     rows = {row["name"]: row for row in results["published"]["rows"]}
     assert rows["LightGCN"]["metrics"] == {"recall@20": 0.183, "ndcg@20": 0.1554}
     assert "SIGIR 2020" in rows["LightGCN"]["origin"]
+    ndcg = [row["metrics"]["ndcg@20"] for row in results["published"]["rows"]]
+    assert ndcg == sorted(ndcg, reverse=True)
     assert not results["published"]["same"]  # 120 queries are not Gowalla
     steps = results["methods"][0]["steps"]
     assert [step["seconds"] for step in steps] == sorted(step["seconds"] for step in steps)
@@ -86,7 +95,9 @@ def test_comparison_has_the_published_rows(gowalla: Dataset, tmp_path: Path) -> 
 def test_strong_generalisation_by_its_protocol(tmp_path: Path) -> None:
     data = rf.prepare(groups(m=240), split="queries:20,30", fold_in=0.8)
     results = rf.compare(data, protocol="strong", trials=1, out=tmp_path / "out")
-    assert [method["error"] for method in results["methods"]] == [None] * 5
+    assert {method["error"] for method in results["methods"]} == {None}
+    equal = [method["name"] for method in results["methods"] if method["equal_terms"]]
+    assert ",".join(equal) == PROTOCOLS["strong"].methods
     assert (results["queries"], results["published"]) == (30, None)
     means = {m["name"]: m["metrics"]["ndcg@100"]["mean"] for m in results["methods"]}
     assert means["ease"] > means["popularity"]
@@ -118,13 +129,10 @@ def test_sizes_tell_whether_the_data_is_the_same() -> None:
     assert published(None, summary, ["ndcg@20"]) is None
 
 
-def test_unknown_protocol_has_a_hint() -> None:
+def test_unknown_protocol_has_a_hint(gowalla: Dataset) -> None:
     with pytest.raises(UserError, match="there is no protocol 'ligtgcn'") as error:
-        find_protocol("ligtgcn")
+        with_protocol(None, gowalla, {"protocol": "ligtgcn"})
     assert error.value.hint == "did you mean lightgcn?"
-    with pytest.raises(UserError) as error:
-        find_protocol("x")
-    assert error.value.hint == "the protocols are rg2, strong, lightgcn"
 
 
 def test_graded_rows_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rankfold.metrics import graded_mean, parse_graded
+from rankfold.metrics import parse_graded
+from rankfold.metrics.graded import graded_mean
 from rankfold.tasks.compare import statistics
 from rankfold.tasks.compare.statistics import (
     flip_test,

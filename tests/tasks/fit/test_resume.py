@@ -1,6 +1,5 @@
 """A fit that was killed or interrupted resumes as if nothing had happened."""
 
-import os
 import random
 import signal
 import subprocess
@@ -104,6 +103,18 @@ def test_a_checkpoint_of_another_fit_is_refused(data: Dataset, tmp_path: Path) -
         rf.fit("ials", split_groups(1), out=out, resume=True, **OPTIONS)
 
 
+def kill_after_checkpoint(code: str, data: Path, out: Path, delay: float = 0.0) -> None:
+    """Run ``code``, and kill it ``delay`` seconds after its first checkpoint."""
+    process = subprocess.Popen([sys.executable, "-c", code, str(data), str(out)])
+    while not checkpoint.path_of(out).exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(delay)
+    process.kill()
+    process.wait()
+    assert not out.exists()
+
+
 def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
     """A process is killed once a checkpoint is on disk."""
     rf.prepare(groups(), out=tmp_path / "data")
@@ -114,14 +125,7 @@ def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
         f"rf.fit('ials', data, out=out, checkpoint_seconds=0, "
         f"report=lambda *_: time.sleep(.2), **{OPTIONS!r})\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "data"), str(out)])
-    kept = checkpoint.path_of(out)
-    while not kept.exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not out.exists()
+    kill_after_checkpoint(code, tmp_path / "data", out)
     resumed = rf.fit("ials", tmp_path / "data", out=out, resume=True, **OPTIONS)
     whole = rf.fit("ials", tmp_path / "data", **OPTIONS)
     for name, tensor in whole.model.tensors.items():
@@ -150,15 +154,7 @@ def test_killed_inside_an_epoch_and_resumed_gives_the_same_bits(
         f"rf.fit({method!r}, data, out=out, checkpoint_seconds=0, "
         f"report=lambda *_: time.sleep(.01), **{options!r})\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "data"), str(out)])
-    kept = checkpoint.path_of(out)
-    while not kept.exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    time.sleep(random.Random(method).uniform(0, 0.3))
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not out.exists()
+    kill_after_checkpoint(code, tmp_path / "data", out, random.Random(method).uniform(0, 0.3))
     resumed = rf.fit(method, tmp_path / "data", out=out, resume=True, **options)
     whole = rf.fit(method, tmp_path / "data", **options)
     assert resumed.model.notes["chosen"] == whole.model.notes["chosen"]

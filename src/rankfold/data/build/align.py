@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import polars as pl
 import torch
 from torch import Tensor
 
-from rankfold.types import Interactions, Texts, Vocabulary, from_pairs
+from rankfold.data.read.values import concat
+from rankfold.types import Interactions, Vocabulary, from_pairs
+from rankfold.types.data import Lists
+
+L = TypeVar("L", bound=Lists)
 
 
 def same_keys(ours: Vocabulary, theirs: Vocabulary) -> bool:
@@ -28,10 +33,7 @@ def merge(ours: Vocabulary, keys: pl.Series) -> Vocabulary:
     new = keys.filter(pl.Series((ours.find(keys) < 0).numpy()))
     if len(new) == 0:
         return ours
-    parts = [ours.keys, new]
-    if len({part.dtype for part in parts}) > 1:
-        parts = [part.cast(pl.String) for part in parts]
-    return Vocabulary.of(pl.concat(parts).sort())
+    return Vocabulary.of(concat([ours.keys, new]).sort())
 
 
 def own_pairs(queries: Vocabulary, candidates: Vocabulary) -> Interactions:
@@ -60,28 +62,23 @@ def renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:
     return from_pairs(keys // n, keys % n, grades, (pairs.n_queries, n))
 
 
-def arrange(pairs: Interactions, rows: Tensor) -> Interactions:
-    """Row i is the row ``rows[i]`` of ``pairs``, empty if that is -1."""
-    empty = pairs.n_queries  # an additional row
-    padded = replace(pairs, offsets=torch.cat([pairs.offsets, pairs.offsets[-1:]]))
+def arrange(lists: L, rows: Tensor) -> L:
+    """List i is the list ``rows[i]``, empty if that is -1."""
+    empty = len(lists.offsets) - 1  # an additional list
+    padded = replace(lists, offsets=torch.cat([lists.offsets, lists.offsets[-1:]]))
     return padded.select(torch.where(rows < 0, empty, rows))
-
-
-def arrange_texts(texts: Texts, rows: Tensor) -> Texts:
-    """Text i is the text ``rows[i]``, empty if that is -1."""
-    padded = replace(texts, offsets=torch.cat([texts.offsets, texts.offsets[-1:]]))  # an empty text
-    return padded.select(torch.where(rows < 0, len(texts), rows))
 
 
 def changed_rows(known: Interactions, more: Interactions) -> Tensor:
     """The rows of ``more`` with a pair that is not in ``known`` or has another grade there."""
-    n = known.n_candidates
-    ours, theirs = (p.query_of_pair().long() * n + p.candidates for p in (known, more))
-    ours = torch.cat([ours, ours.new_full((1,), -1)])  # a place after all pairs matches none
+    theirs = more.codes()
+    ours = torch.cat(
+        [known.codes(), theirs.new_full((1,), -1)]
+    )  # a place after all pairs matches none
     places = torch.searchsorted(ours[:-1], theirs)
     new = ours[places] != theirs
     one = torch.ones(())
     previous = one if known.grades is None else torch.cat([known.grades, one[None]])[places]
     new |= previous != (one if more.grades is None else more.grades)
-    rows: Tensor = (theirs[new] // n).unique()
+    rows: Tensor = (theirs[new] // more.n_candidates).unique()
     return rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -39,7 +38,8 @@ def to_dataset(
 
     ``history`` is added to the summary.
     """
-    queries, candidates, texts = keys["query"], keys["candidate"], sides.texts
+    queries = keys["query"]
+    candidates = Vocabulary.of(keys["candidate"].keys, sides.words.get("candidate"))
     shape = (len(queries), len(candidates))
     grades = pairs.grades
     if grades is not None and (grades == 1).all():
@@ -59,28 +59,25 @@ def to_dataset(
     assert train is not None
     if given is None:
         del parts["given"]
-    data = Dataset(
-        kind="texts" if texts.tokens else "interactions",
+    return Dataset(
+        kind="texts" if sides.texts else "interactions",
         train=train,
         validation=validation,
         test=test,
         given=given,
         queries=queries,
         candidates=candidates,
-        query_texts=texts.tokens.get("query"),
-        candidate_texts=texts.tokens.get("candidate"),
-        tokenizer=texts.tokenizer,
-        n_tokens=texts.n_tokens,
+        query_texts=sides.texts.get("query"),
+        candidate_texts=sides.texts.get("candidate"),
+        tokenizer=sides.tokenizer,
+        n_tokens=sides.n_tokens,
         query_features=sides.features.get("query"),
         candidate_features=sides.features.get("candidate"),
         summary={**pair_counts(parts, shape), **_grade_summary(grades), **history},
         fingerprint=fingerprint(
-            parts.values(), queries.keys, candidates.keys, sides.features, texts.tokens
+            parts.values(), queries.keys, candidates.keys, sides.features, sides.texts
         ),
     )
-    if "candidate" not in texts.words:
-        return data
-    return replace(data, candidates=Vocabulary.of(candidates.keys, texts.words["candidate"]))
 
 
 def from_sparse(matrix: Any) -> Dataset:
@@ -108,21 +105,21 @@ def from_sparse(matrix: Any) -> Dataset:
 def pair_counts(parts: Mapping[str, Interactions | None], shape: tuple[int, int]) -> dict[str, Any]:
     """The numbers of queries, candidates and pairs, for a summary."""
     sizes = {name: 0 if part is None else part.n_pairs for name, part in parts.items()}
+    present = [part for part in parts.values() if part is not None]
+    counts = {
+        "query": torch.stack([part.counts() for part in present]).sum(dim=0),
+        "candidate": torch.stack([part.candidate_counts() for part in present]).sum(dim=0),
+    }
     total = sum(sizes.values())
-    per_query = sum(part.counts() for part in parts.values() if part is not None)
-    per_candidate = sum(part.candidate_counts() for part in parts.values() if part is not None)
-    assert isinstance(per_query, torch.Tensor)
-    assert isinstance(per_candidate, torch.Tensor)
     return {
         "queries": shape[0],
         "candidates": shape[1],
         "pairs": total,
         **sizes,
         "density": total / (shape[0] * shape[1]),
-        "pairs_per_query": {"median": int(per_query.median()), "max": int(per_query.max())},
-        "pairs_per_candidate": {
-            "median": int(per_candidate.median()),
-            "max": int(per_candidate.max()),
+        **{
+            f"pairs_per_{side}": {"median": int(of_side.median()), "max": int(of_side.max())}
+            for side, of_side in counts.items()
         },
     }
 

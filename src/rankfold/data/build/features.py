@@ -15,9 +15,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from rankfold.data.build.align import merge
 from rankfold.data.read.columns import listing
-from rankfold.data.read.keyed_tables import KeyedTable, TextTable, check_common
+from rankfold.data.read.keyed_tables import KeyedTable
 from rankfold.data.read.reading import LINE
 from rankfold.data.read.values import TEXT_TYPES
 from rankfold.errors import UserError, pluralize
@@ -28,28 +27,6 @@ _BOOLEANS = {"false": "0", "true": "1"}
 _DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
 _FEW_ROWS = 32  # up to so many words are looked up one by one: a polars query is slow
 _DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
-
-
-def with_table_keys(keys: pl.Series, *tables: KeyedTable | TextTable | None) -> Vocabulary:
-    """The keys and all further keys of the tables."""
-    known = joined = Vocabulary.of(keys)
-    for table in tables:
-        if table is not None:
-            check_common(table, known)
-            joined = merge(joined, table.keys)
-    return joined
-
-
-def left_out(table: KeyedTable, features: Features) -> list[str]:
-    """The columns that were dropped."""
-    used = {*features.columns.numbers, *features.columns.levels}
-    return sorted(set(table.values.columns) - used)
-
-
-def doubtful(table: KeyedTable, features: Features) -> list[dict[str, str]]:
-    """The columns of categories that may be meant as numbers, and why they are categories."""
-    reasons = {name: doubt(table.values[name]) for name in features.columns.levels}
-    return [{"column": name, "why": why} for name, why in reasons.items() if why is not None]
 
 
 # ---------------------------------------------------------------------------------- columns

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,8 +22,7 @@ from rankfold.data.build import features, split
 from rankfold.data.build.grades import VALUES_SHOWN, GradedRows
 from rankfold.data.build.pairs import Pairs
 from rankfold.data.read import images
-from rankfold.data.read.graded_rows import RawRows
-from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.reading import LINE, RawRows, Reading
 from rankfold.errors import UserError
 from rankfold.types import (
     SPLITS,
@@ -43,26 +42,20 @@ HASH_BLOCK_BYTES = 2**22
 _MAX_LEVELS = 1000  # of a text column with more levels than half of its rows
 
 
-class SplitOptions(NamedTuple):
-    """How to split graded rows."""
+def assign(
+    graded: GradedRows, rule: str | Sequence[float] | None, validation_share: float, seed: int
+) -> split.Assignment:
+    """The split of each row; the shares hold for the rows of each grade.
 
-    rule: str | Sequence[float] | None  # shares; None: the splits of the input, else the default
-    validation_share: float  # taken from train if the input has splits without validation
-    seed: int
-
-
-def assign(graded: GradedRows, options: SplitOptions) -> split.Assignment:
-    """The split of each row; the shares hold for the rows of each grade."""
-    splitter = _splitter(options)
-    rng = np.random.default_rng(options.seed)
-    grades, given = graded.grades, graded.rows.splits
-    pairs = Pairs(grades, grades, None, None, grades, given)  # a grade takes the place of a query
-    if given is None:
-        splits = splitter.assign(pairs, rng)
-    elif options.validation_share and not (given == VALIDATION).any():
-        splits = split.carve_validation(pairs, options.validation_share, rng)
-    else:
-        splits = given
+    The splits of the input are kept. ``rule`` None: the default shares.
+    """
+    rule = split.DEFAULT_SHARES if rule is None else rule
+    if isinstance(rule, str) and (rule == "last" or ":" in rule):
+        raise UserError(f"graded rows cannot be split by {rule!r}", hint=_SPLIT_HINT)
+    splitter, rng = split.parse_shares(rule, _SPLIT_HINT), np.random.default_rng(seed)
+    grades = graded.grades
+    pairs = Pairs(grades, grades, None, None, grades, graded.rows.splits)  # grades as queries
+    splits = split.assign(pairs, splitter, validation_share, rng)
     for place, name in enumerate(graded.names):
         if not (splits[grades == place] == TRAIN).any():
             raise UserError(
@@ -72,20 +65,11 @@ def assign(graded: GradedRows, options: SplitOptions) -> split.Assignment:
     return splits
 
 
-def _splitter(options: SplitOptions) -> split.Splitter:
-    rule = split.DEFAULT_SHARES if options.rule is None else options.rule
-    if isinstance(rule, str) and (rule == "last" or ":" in rule):
-        raise UserError(f"graded rows cannot be split by {rule!r}", hint=_SPLIT_HINT)
-    return split.parse_shares(rule, _SPLIT_HINT)
-
-
 # ---------------------------------------------------------------------------------- assembling
 
 
-def assemble(graded: GradedRows, options: SplitOptions, reading: Reading) -> Dataset:
-    """Split the rows, learn the schema of their columns, and order them by split."""
-    reading.progress("splitting", 0.0)
-    splits = assign(graded, options)
+def assemble(graded: GradedRows, splits: split.Assignment, reading: Reading) -> Dataset:
+    """Learn the schema of the rows' columns, and order the rows by split."""
     rows = graded.rows
     if rows.images is not None:
         images.check_size(rows.images, rows.name)
@@ -130,7 +114,10 @@ def dataset(
     """Prepared data of the three splits; rows are numbered in the order of the splits."""
     train = parts["train"]
     shape = None if train.images is None else list(train.images.shape[1:])
-    summary: dict[str, Any] = {name: _count(part, len(names)) for name, part in parts.items()}
+    counts = {
+        name: {"rows": len(part), "grades": part.grades.bincount(minlength=len(names)).tolist()}
+        for name, part in parts.items()
+    }
     present = {name: part if len(part) else None for name, part in parts.items()}
     return Dataset(
         kind="graded",
@@ -140,14 +127,14 @@ def dataset(
         queries=Vocabulary.numbered(sum(map(len, parts.values()))),
         candidates=Vocabulary.numbered(len(names), names),
         columns=columns,
-        summary=summary
-        | {
+        summary={
+            **counts,
             "grade_names": list(names),
             "numbers": train.numbers.shape[1],
             "categories": train.categories.shape[1],
             "images": shape,
-        }
-        | dict(history or {}),
+            **(history or {}),
+        },
         fingerprint=_fingerprint(present.values(), names, columns),
     )
 
@@ -162,9 +149,8 @@ def train_and_validation(data: Dataset, comm: Comm) -> Graded:
     start, stop = comm.share(n + len(validation))
     first = train.part(min(start, n), min(stop, n))
     last = validation.part(max(start - n, 0), max(stop - n, 0))
-    if len(first) == 0:
-        return last
-    return first.join(last) if len(last) else first
+    held = [rows for rows in (first, last) if len(rows)] or [last]
+    return held[0].join(*held[1:])
 
 
 def hashes(rows: Graded) -> Tensor:
@@ -188,11 +174,6 @@ def _bytes(rows: Graded) -> Tensor:
     if rows.images is not None:
         parts.append(rows.images.flatten(1))
     return torch.cat([part.contiguous().view(torch.uint8) for part in parts], dim=1)
-
-
-def _count(part: Graded, n_grades: int) -> dict[str, Any]:
-    grades = torch.bincount(part.grades, minlength=n_grades)
-    return {"rows": len(part), "grades": grades.tolist()}
 
 
 def _learn(

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from rankfold.data.build import features
 from rankfold.data.read.columns import listing
-from rankfold.data.read.graded_rows import RawRows
-from rankfold.data.read.reading import LINE, BadRows
+from rankfold.data.read.reading import LINE, BadRows, RawRows
 from rankfold.data.read.values import TEXT_TYPES
 from rankfold.errors import UserError
 
@@ -50,9 +49,10 @@ def order_grades(rows: RawRows, given: Sequence[Any] | None, bad: BadRows) -> Gr
     words = as_words(rows.grades, _own_order(rows) if wanted is None else wanted)
     order = _order(rows, words, wanted)
     numbers = to_numbers(words, order)
-    missing = words.is_null().to_numpy()
-    rows.record_bad(missing, "a missing grade", bad)
-    rows.record_bad(~missing & (numbers < 0), "a grade that is not among those given", bad)
+    missing, places = words.is_null(), rows.table[LINE]
+    bad.add_rows("a missing grade", places.filter(missing))
+    unknown = ~missing & pl.Series(numbers < 0)
+    bad.add_rows("a grade that is not among those given", places.filter(unknown))
     return GradedRows(rows.take(numbers >= 0), numbers[numbers >= 0], tuple(order))
 
 

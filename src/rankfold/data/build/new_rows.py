@@ -14,9 +14,9 @@ import torch
 from rankfold.data.build import features
 from rankfold.data.build.grades import as_words, canonical, to_numbers
 from rankfold.data.read.columns import listing
-from rankfold.data.read.graded_rows import RawRows, RowOptions, check_not_empty, read_all
+from rankfold.data.read.graded_rows import RowOptions, check_not_empty, read_all
 from rankfold.data.read.images import ImageShape
-from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.data.read.reading import LINE, BadRows, RawRows, Reading
 from rankfold.errors import UserError
 from rankfold.types import Columns, Graded
 
@@ -84,7 +84,7 @@ def _with_keys(rows: RawRows, bad: BadRows) -> tuple[RawRows, pl.Series]:
     """The rows with a key, and their keys; the others are recorded."""
     assert rows.keys is not None
     missing = rows.keys.is_null()
-    rows.record_bad(missing.to_numpy(), "a missing key", bad)
+    bad.add_rows("a missing key", rows.table[LINE].filter(missing))
     kept = rows.take(~missing.to_numpy())
     check_not_empty(kept, bad)
     return kept, rows.keys.filter(~missing)

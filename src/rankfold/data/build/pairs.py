@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from rankfold.data.read.values import canonical
 from rankfold.errors import UserError
-from rankfold.types import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +82,6 @@ def _vocabulary(frame: pl.LazyFrame, role: str) -> pl.DataFrame:
     return table.with_row_index(f"{role}_row")
 
 
-def own_rows(queries: pl.Series, candidates: pl.Series) -> NDArray[np.int64]:
-    """The row of the candidate with the same key as each query, -1 if there is none."""
-    return Vocabulary.of(candidates).find(queries).numpy()
-
-
 # ---------------------------------------------------------------------------------- filters
 
 
@@ -142,14 +136,10 @@ def positive(pairs: Pairs) -> Pairs:
     return pairs if pairs.grades is None else pairs.take(pairs.grades > 0)
 
 
-def frequent_queries(pairs: Pairs, n: int) -> Pairs:
-    """The pairs of queries with at least n pairs."""
-    return pairs.take(np.bincount(pairs.queries)[pairs.queries] >= n)
-
-
-def frequent_candidates(pairs: Pairs, n: int) -> Pairs:
-    """The pairs of candidates with at least n pairs."""
-    return pairs.take(np.bincount(pairs.candidates)[pairs.candidates] >= n)
+def frequent(pairs: Pairs, n: int, of: Literal["queries", "candidates"]) -> Pairs:
+    """The pairs of queries or candidates with at least n pairs."""
+    rows = getattr(pairs, of)
+    return pairs.take(np.bincount(rows)[rows] >= n)
 
 
 def core(pairs: Pairs, k: int) -> Pairs:

@@ -16,9 +16,9 @@ import polars as pl
 import torch
 
 from rankfold.data.build import features, tokens
-from rankfold.data.build.align import arrange_texts
+from rankfold.data.build.align import arrange, merge
 from rankfold.data.build.pairs import Pairs, renumber
-from rankfold.data.read.keyed_tables import KeyedTable, TextTable
+from rankfold.data.read.keyed_tables import KeyedTable, TextTable, check_common
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
 
 
@@ -30,40 +30,28 @@ class SideTables:
     texts: Mapping[str, TextTable] = field(default_factory=dict)
 
 
-class SideTexts(NamedTuple):
-    """The texts of the rows, by side."""
+class SideData(NamedTuple):
+    """The features and texts of the rows, by side."""
 
-    tokens: Mapping[str, Texts]
+    features: Mapping[str, Features]
+    texts: Mapping[str, Texts]
     tokenizer: str | None
     n_tokens: int
     words: Mapping[str, pl.Series]  # as written
-
-
-class SideData(NamedTuple):
-    """The features and texts of the rows, by side, and their summary."""
-
-    features: Mapping[str, Features]
-    texts: SideTexts
     summary: dict[str, Any]
-
-
-class TokenOptions(NamedTuple):
-    """The tokens that texts are turned into."""
-
-    kind: str  # a name in ``tokens.KINDS``
-    size: int | None  # the maximum number of tokens
 
 
 def join(
     pairs: Pairs, keys: Mapping[str, pl.Series], tables: SideTables
 ) -> tuple[Pairs, dict[str, Vocabulary]]:
     """The pairs in a row space that includes the keys of the tables, and its keys."""
-    of_sides = (tables.features, tables.texts)
-    joined = {
-        side: features.with_table_keys(own, *(table.get(side) for table in of_sides))
-        for side, own in keys.items()
-    }
-    if any(of_sides):
+    joined = {side: Vocabulary.of(own) for side, own in keys.items()}
+    every: list[tuple[str, KeyedTable | TextTable]]
+    every = [*tables.features.items(), *tables.texts.items()]
+    for side, table in every:
+        check_common(table, Vocabulary.of(keys[side]))
+        joined[side] = merge(joined[side], table.keys)
+    if every:
         rows = {side: joined[side].find(own).numpy() for side, own in keys.items()}
         pairs = renumber(pairs, rows["query"], rows["candidate"], len(joined["candidate"]))
     return pairs, joined
@@ -73,55 +61,47 @@ def describe(
     pairs: Pairs,
     keys: Mapping[str, Vocabulary],
     tables: SideTables,
-    options: TokenOptions,
+    kind: str,
+    size: int | None,
     progress: Progress,
 ) -> SideData:
-    """The features and texts of each row of ``keys``; words are learnt from train."""
+    """The features and texts of each row of ``keys``; words are learnt from train.
+
+    Texts become tokens of a kind, one of ``tokens.KINDS``, at most ``size`` different ones.
+    """
     aligned = {side: features.align(table, keys[side]) for side, table in tables.features.items()}
-    texts = _tokenise(pairs, keys, tables.texts, options, progress)
+    texts = {
+        side: _bags(table.bags, table, keys[side])
+        for side, table in tables.texts.items()
+        if table.bags is not None
+    }
+    words = {}
+    for side in keys if tables.texts else ():
+        of_side = None if side in texts else _words(tables.texts.get(side), side, keys[side])
+        if of_side is not None:
+            words[side] = of_side
+    tokenizer, n_tokens = None, max([0, *(table.n_tokens for table in tables.texts.values())])
+    if words:
+        progress("learning words", 0.0)
+        tokenizer = tokens.train_tokenizer(_training_words(pairs, words), kind, size)
+        n_tokens = max(n_tokens, tokens.n_tokens(tokenizer))
+        texts |= {side: tokens.tokenise(tokenizer, own, progress) for side, own in words.items()}
     summary: dict[str, Any] = {}
     if aligned:
         summary["features"] = {
             side: _features_summary(table, aligned[side], pairs, side)
             for side, table in tables.features.items()
         }
-    if texts.tokens:
-        kind = "bags" if texts.tokenizer is None else options.kind
-        summary["texts"] = {"kind": kind, "tokens": texts.n_tokens} | {
+    if texts:
+        kind = "bags" if tokenizer is None else kind
+        summary["texts"] = {"kind": kind, "tokens": n_tokens} | {
             side: _texts_summary(of_side, tables.texts.get(side), pairs, side)
-            for side, of_side in texts.tokens.items()
+            for side, of_side in texts.items()
         }
-    return SideData(aligned, texts, summary)
+    return SideData(aligned, texts, tokenizer, n_tokens, words, summary)
 
 
 # ---------------------------------------------------------------------------------- texts
-
-
-def _tokenise(
-    pairs: Pairs,
-    keys: Mapping[str, Vocabulary],
-    tables: Mapping[str, TextTable],
-    options: TokenOptions,
-    progress: Progress,
-) -> SideTexts:
-    """Bags as they are; words as tokens of a tokenizer that is trained here."""
-    bags = {
-        side: _bags(table.bags, table, keys[side])
-        for side, table in tables.items()
-        if table.bags is not None
-    }
-    words = {}
-    for side in keys if tables else ():
-        of_side = None if side in bags else _words(tables.get(side), side, keys[side])
-        if of_side is not None:
-            words[side] = of_side
-    size = max([0, *(table.n_tokens for table in tables.values())])
-    if not words:
-        return SideTexts(bags, None, size, words)
-    progress("learning words", 0.0)
-    tokenizer = tokens.train_tokenizer(_training_words(pairs, words), options.kind, options.size)
-    tokenised = {side: tokens.tokenise(tokenizer, own, progress) for side, own in words.items()}
-    return SideTexts(bags | tokenised, tokenizer, max(size, tokens.n_tokens(tokenizer)), words)
 
 
 def _words(table: TextTable | None, side: str, keys: Vocabulary) -> pl.Series | None:
@@ -145,7 +125,7 @@ def _places(table: TextTable, keys: Vocabulary) -> pl.Series:
 def _bags(bags: Texts, table: TextTable, keys: Vocabulary) -> Texts:
     """The bag of each row, empty if the table has none."""
     rows = _places(table, keys).fill_null(-1).to_numpy(writable=True)
-    return arrange_texts(bags, torch.from_numpy(rows))
+    return arrange(bags, torch.from_numpy(rows))
 
 
 def _training_words(pairs: Pairs, words: Mapping[str, pl.Series]) -> Iterator[str]:
@@ -162,12 +142,14 @@ def _training_words(pairs: Pairs, words: Mapping[str, pl.Series]) -> Iterator[st
 def _features_summary(
     table: KeyedTable, aligned: Features, pairs: Pairs, side: str
 ) -> dict[str, Any]:
+    numbers, levels = aligned.columns.numbers, aligned.columns.levels
+    reasons = {name: features.doubt(table.values[name]) for name in levels}
     return {
         "rows": len(table.keys),
-        "numbers": len(aligned.columns.numbers),
-        "categories": len(aligned.columns.levels),
-        "left_out": features.left_out(table, aligned),
-        "doubtful": features.doubtful(table, aligned),
+        "numbers": len(numbers),
+        "categories": len(levels),
+        "left_out": sorted(set(table.values.columns) - {*numbers, *levels}),
+        "doubtful": [{"column": name, "why": why} for name, why in reasons.items() if why],
         "without_pairs": len(aligned.numbers) - _with_pairs(pairs, side),
         "without_features": len(aligned.numbers) - len(table.keys),
         "dropped": table.bad.summary(),

@@ -8,6 +8,7 @@ then makes a share of each held-out query's pairs its history (number 3), and ju
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,16 +22,16 @@ from rankfold.types import GIVEN, TEST, TRAIN, VALIDATION
 
 HINT = (
     "write --split 0.8,0.1,0.1 (shares of each query's pairs), queries:0.8,0.1,0.1 (of whole "
-    "queries), queries:1000,1000 (numbers of validation and "
-    "test queries), last, or time:T, where T is a date like 2024-01-01 or seconds since 1970"
+    "queries), queries:1000,1000 (numbers of validation and test queries), last, or time:T, where "
+    "T is a date like 2024-01-01 or seconds since 1970"
 )
 
 QUERIES = "queries:"
-_N_NUMBERS = 2  # of queries:1000,1000
 _MIN_FOLDED = 5  # pairs of a query that is judged
 DEFAULT_SHARES = "0.8,0.1,0.1"
 
 Assignment = NDArray[np.uint8]
+ByShares = Callable[[Pairs, Sequence[float], np.random.Generator], Assignment]
 
 
 class Splitter(NamedTuple):
@@ -49,7 +50,9 @@ def parse(rule: str | Sequence[float], validation_share: float) -> Splitter:
             cut = _time(rule.removeprefix("time:"))
             return Splitter(lambda pairs, _: by_time(pairs, cut, validation_share), needs_time=True)
         if rule.startswith(QUERIES):
-            held_out = _held_out(rule.removeprefix(QUERIES))
+            text = rule.removeprefix(QUERIES)
+            numbers = re.fullmatch(r" *(\d+) *, *(\d+) *", text)
+            held_out = [*map(int, numbers.groups())] if numbers else _shares(text, HINT)
             return Splitter(lambda pairs, rng: by_query(pairs, held_out, rng), needs_time=False)
     return parse_shares(rule, HINT)
 
@@ -74,12 +77,11 @@ def by_ratio(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) ->
 def by_query(pairs: Pairs, held_out: Sequence[float], rng: np.random.Generator) -> Assignment:
     """Whole queries at random, by three shares or by the numbers for validation and test."""
     queries, rows = np.unique(pairs.queries, return_inverse=True)
-    if len(held_out) == _N_NUMBERS:
-        n_validation, n_test = map(int, held_out)
-    else:
+    n_validation, n_test = map(int, held_out[-2:])
+    if len(held_out) > 2:
         one = np.array([len(queries)])
         n_validation, n_test = (int(size[0]) for size in sizes(one, *held_out[1:]))
-    if n_validation + n_test >= len(queries):
+    elif n_validation + n_test >= len(queries):
         raise UserError(
             f"cannot hold out {n_validation:,} and {n_test:,} of {len(queries):,} queries",
             hint="some must be left to train on",
@@ -120,23 +122,23 @@ def by_time(pairs: Pairs, cut: float, validation_share: float) -> Assignment:
     return splits
 
 
-def carve_validation(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
-    """Given splits without validation: move a random share of each query's training pairs there."""
-    assert pairs.splits is not None
-    splits = pairs.splits.copy()
-    places = np.flatnonzero(splits == TRAIN)
-    train = pairs.take(places)
-    counts = np.bincount(train.queries)
-    splits[places] = _cut(train, _shuffled(train, rng), *sizes(counts, share, 0.0))
-    return splits
+def assign(
+    pairs: Pairs,
+    splitter: Splitter,
+    validation_share: float,
+    rng: np.random.Generator,
+    carve: ByShares = by_ratio,
+) -> Assignment:
+    """The given splits; without them, those of the splitter.
 
-
-def carve_queries(pairs: Pairs, share: float, rng: np.random.Generator) -> Assignment:
-    """The same by whole queries with training pairs."""
-    assert pairs.splits is not None
-    splits = pairs.splits.copy()
-    places = np.flatnonzero(splits == TRAIN)
-    splits[places] = by_query(pairs.take(places), (1 - share, share, 0.0), rng)
+    If there is no validation among the given ones, a share of train is drawn for it by ``carve``.
+    """
+    if pairs.splits is None:
+        return splitter.assign(pairs, rng)
+    if not validation_share or (pairs.splits == VALIDATION).any():
+        return pairs.splits
+    splits, places = pairs.splits.copy(), np.flatnonzero(pairs.splits == TRAIN)
+    splits[places] = carve(pairs.take(places), (1 - validation_share, validation_share, 0.0), rng)
     return splits
 
 
@@ -146,18 +148,15 @@ def fold_in(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
     Of n pairs, floor((1 - share) n) but at least one keep their split and are judged. A query with
     n < 5 is not judged. Pairs of held-out queries with candidates that train lacks are dropped.
     """
-    assert pairs.splits is not None
-    queries_of_splits = np.unique(np.stack([pairs.queries, pairs.splits]), axis=1)[0]
-    if len(np.unique(queries_of_splits)) < len(queries_of_splits):
+    parts = [np.unique(pairs.queries[pairs.splits == n]) for n in (TRAIN, VALIDATION, TEST)]
+    if sum(map(len, parts)) > len(np.unique(pairs.queries)):
         raise UserError(
             "a fold-in needs held-out queries, and some queries are in several splits",
             hint="use --split queries:0.8,0.1,0.1",
         )
-    learnt = np.bincount(
-        pairs.candidates[pairs.splits == TRAIN], minlength=1 + pairs.candidates.max()
-    )
-    pairs = pairs.take(learnt[pairs.candidates] > 0)
-    places = np.flatnonzero(pairs.splits != TRAIN)
+    pairs = pairs.take(np.isin(pairs.candidates, pairs.candidates[pairs.splits == TRAIN]))
+    assert pairs.splits is not None
+    splits, places = pairs.splits.copy(), np.flatnonzero(pairs.splits != TRAIN)
     held_out = pairs.take(places)
     counts = np.bincount(held_out.queries)
     judged = np.maximum(np.floor((1 - share) * counts + 1e-9), 1).astype(np.int64)
@@ -168,8 +167,6 @@ def fold_in(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
             hint="leave --fold-in out, or hold out more queries",
         )
     kept = _cut(held_out, _shuffled(held_out, rng), np.zeros_like(judged), judged) == TEST
-    assert pairs.splits is not None
-    splits = pairs.splits.copy()
     splits[places[~kept]] = GIVEN
     return replace(pairs, splits=splits)
 
@@ -235,14 +232,6 @@ def _time(text: str) -> float:
     except ValueError:
         raise UserError(f"cannot read the time {text!r}", hint=HINT) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _held_out(text: str) -> Sequence[float]:
-    """Three shares, or two whole numbers: of validation and of test queries."""
-    numbers = text.split(",")
-    if len(numbers) == _N_NUMBERS and all(number.strip().isdecimal() for number in numbers):
-        return [int(number) for number in numbers]
-    return _shares(text, HINT)
 
 
 def _shares(rule: str | Sequence[float], hint: str) -> Sequence[float]:

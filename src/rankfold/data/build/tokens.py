@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from rankfold.errors import UserError
+from rankfold.errors import UserError, require
 from rankfold.types import Progress, Texts, silent
 
 if TYPE_CHECKING:
@@ -93,14 +93,9 @@ def n_tokens(tokenizer: str) -> int:
     return len(_parse(tokenizer)[1])
 
 
-def check_library() -> None:
-    """A UserError if the library is missing; for use before long work."""
-    try:
-        import tokenizers  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "texts need the library tokenizers", hint="pip install 'rankfold[text]'"
-        ) from None
+def check_tokenizers() -> None:
+    """A UserError if the library is missing."""
+    require("tokenizers", "reading texts", "text")
 
 
 # ---------------------------------------------------------------------------------- tokenizers
@@ -111,7 +106,7 @@ def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
 
     Words are normalised, as old tokenizers were stored without; of equal words the first counts.
     """
-    check_library()
+    check_tokenizers()
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     vocabulary: dict[str, int] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,7 @@ from numpy.lib.format import read_array
 from torch import Tensor
 
 from rankfold.data.read.columns import listing
-from rankfold.data.read.reading import LINE
+from rankfold.data.read.reading import LINE, RawRows
 from rankfold.errors import UserError
 
 NAMES = {
@@ -38,16 +38,6 @@ HINT = (
     "expected numbers [n, F], categories [n, C], images [n, h, w] or [n, h, w, c] of uint8, "
     "grades [n]; or the same with the prefixes train_, val_, test_"
 )
-
-
-class ArrayRows(NamedTuple):
-    """The rows of some arrays."""
-
-    table: pl.DataFrame  # number_0, ..., category_0, ...; the place of each row in ``LINE``
-    grades: pl.Series | None
-    images: Tensor | None
-    words: frozenset[str]  # columns of categories
-    others: frozenset[str]  # unknown arrays with one value per row, which could be grades
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -88,16 +78,12 @@ def _unreadable(path: Path, error: Exception) -> UserError:
         hint = "rows of different sizes (for example images) cannot be read: resize them"
         return UserError(f"cannot read {path.name}: it holds Python objects", hint=hint)
     why = str(error) or "it ends too early"
-    if _is_archive(path):
+    with path.open("rb") as raw:
+        is_archive = raw.read(2) == b"PK" or zipfile.is_zipfile(raw)  # its start, or its end
+    if is_archive:
         return UserError(f"{path.name} is damaged: {why}", hint="copy or download it again")
     hint = "is the file complete, and does its suffix match its format?"
     return UserError(f"cannot read {path.name}: {why}", hint=hint)
-
-
-def _is_archive(path: Path) -> bool:
-    """Whether a file starts or ends like a zip archive."""
-    with path.open("rb") as raw:
-        return raw.read(2) == b"PK" or zipfile.is_zipfile(raw)
 
 
 def check(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,16 +142,23 @@ def _plain(arrays: Mapping[str, Any], prefixes: Sequence[str], file: str) -> dic
     return {plain: arrays[name] for plain, name in sources.items()}
 
 
-def grade_hint(parts: Sequence[ArrayRows]) -> str:
-    """A hint for rows without grades: the arrays of all parts that could be grades."""
-    could_be = sorted(frozenset.intersection(*(part.others for part in parts)))
+def grade_hint(parts: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> str:
+    """A hint for rows without grades: the arrays of all parts with one value per row."""
+    per_row = [
+        {name for name, values in part.items() if values.shape in ((n,), (n, 1))}
+        for part, n in zip(parts, lengths, strict=True)
+    ]
+    could_be = sorted(set.intersection(*per_row) - _KNOWN_NAMES)
     if could_be:
         return f"{listing(could_be)}; use --grade-column NAME"
     return "none of its arrays could be grades: add grades [n], one per split if there are splits"
 
 
-def to_rows(arrays: Mapping[str, Any], grade: str | None, name: str) -> ArrayRows:
-    """The rows of arrays, which have their plain names."""
+def to_rows(arrays: Mapping[str, Any], grade: str | None, name: str) -> RawRows:
+    """The rows of arrays, which have their plain names.
+
+    Their columns are number_0, ... and category_0, ...
+    """
     wanted = NAMES if grade is None else NAMES | {"grades": (grade,)}
     picked = {role: _pick(arrays, names, name) for role, names in wanted.items()}
     lengths = {role: len(a) for role, a in picked.items() if a is not None and a.ndim}
@@ -183,13 +176,12 @@ def to_rows(arrays: Mapping[str, Any], grade: str | None, name: str) -> ArrayRow
         table = table.with_columns(_series(column, values))
     for column, values in words.items():
         table = table.with_columns(_categories(column, values, name))
-    per_row = {plain for plain, values in arrays.items() if values.shape in ((n,), (n, 1))}
-    return ArrayRows(
+    return RawRows(
+        name=name,
         table=table,
         grades=_grades(picked["grades"], name),
         images=_images(picked["images"], name),
         words=frozenset(words),
-        others=frozenset(per_row - _KNOWN_NAMES),
     )
 
 

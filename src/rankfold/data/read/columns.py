@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rankfold.errors import UserError
 
 NONE = "none"  # as the name of a column: use no column
 MAX_NAMES_SHOWN = 12
+OPTIONS = {"key": "--query-column", "labels": "--candidate-column"}  # where the role differs
 USUAL_NAMES = {
     "query": "query user user_id userid uid username reviewerid customer customer_id customerid "
     "visitor visitorid session session_id sessionid src source from head document doc",
@@ -32,13 +33,7 @@ class PairColumns(NamedTuple):
 
 def choose_columns(names: Sequence[str], columns: PairColumns, table: str) -> PairColumns:
     """The columns to read: those named, else the first with a usual name."""
-    chosen: dict[str, str | None] = dict.fromkeys(columns._fields)
-    for role, name in columns._asdict().items():
-        check_column(name, names, table, f"--{role}-column")
-        chosen[role] = name
-    for role, name in columns._asdict().items():
-        if name is None:
-            chosen[role] = guess(role, [other for other in names if other not in chosen.values()])
+    chosen = choose(names, columns._asdict(), USUAL_NAMES, table)
     if len(names) == 2:
         free = iter([name for name in names if name not in chosen.values()])
         for role in ("query", "candidate"):
@@ -57,16 +52,24 @@ def choose_columns(names: Sequence[str], columns: PairColumns, table: str) -> Pa
     return PairColumns(**{role: None if name == NONE else name for role, name in chosen.items()})
 
 
+def choose(
+    names: Sequence[str], wanted: Mapping[str, str | None], usual: Mapping[str, str], table: str
+) -> dict[str, str | None]:
+    """The column of each role: the wanted one, else the first left that has a usual name."""
+    for role, name in wanted.items():
+        check_column(name, names, table, OPTIONS.get(role, f"--{role}-column"))
+    chosen = dict(wanted)
+    for role in wanted:
+        free = [name for name in names if name not in chosen.values()]
+        chosen[role] = chosen[role] or find_usual(usual[role], free)
+    return chosen
+
+
 def check_column(name: str | None, names: Sequence[str], table: str, option: str) -> None:
     """A UserError if a named column does not exist; None and ``none`` name no column."""
     if name is not None and name not in (NONE, *names):
         hint = f"{listing(names)}; use {option} NAME"
         raise UserError(f"{table} has no column {name!r}", hint=hint)
-
-
-def guess(role: str, names: Sequence[str]) -> str | None:
-    """The column of a role of ``PairColumns``, if one has a usual name."""
-    return find_usual(USUAL_NAMES[role], names)
 
 
 def find_usual(usual: str, names: Sequence[str]) -> str | None:
@@ -79,7 +82,7 @@ def find_usual(usual: str, names: Sequence[str]) -> str | None:
 
 def is_header(words: Sequence[str]) -> bool:
     """Whether the words name a column of queries and one of candidates."""
-    return guess("query", words) is not None and guess("candidate", words) is not None
+    return all(find_usual(USUAL_NAMES[role], words) for role in ("query", "candidate"))
 
 
 def check_header(names: Sequence[str], file: str, hint: str) -> None:

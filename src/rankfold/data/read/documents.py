@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankfold.data.read import memory, record_reader
-from rankfold.data.read.columns import NONE, check_column, find_usual, listing
+from rankfold.data.read.columns import NONE, choose, find_usual, listing
 from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import (
     USUAL_NAMES,
@@ -31,13 +31,13 @@ from rankfold.data.read.keyed_tables import (
 )
 from rankfold.data.read.reading import LINE, Reading
 from rankfold.data.read.tables import collect, read_columns, row_lines
-from rankfold.data.read.values import TEXT_TYPES, canonical, keys_of
+from rankfold.data.read.values import TEXT_TYPES, canonical, concat_frames, keys_of, row_numbers
 from rankfold.errors import UserError
 
 _LABEL_SEPARATORS = "|;,"  # besides white space
 _OBJECTS_SAMPLED = 1000  # of a file of JSON lines, for the names of its columns
+Chosen = tuple[str | None, str, str]  # the columns of keys, if there is one, texts and labels
 _NUMBER = "number"  # the column of rows without keys: first their lines, then their numbers
-OPTIONS = {"key": "--query-column", "text": "--text-column", "labels": "--candidate-column"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,12 @@ def read_documents(
         frame = _read(item, name, columns, reading, header=header)
         n_bad = reading.bad.total - n_bad
         if _NUMBER in frame.columns:
-            all_lines = _row_lines(item, n_bad, header=header, columns=columns)
-            frame, n_rows = _numbered(frame, all_lines, n_read)
-            n_read += n_rows
+            all_lines = _row_lines(frame, item, n_bad, header=header, columns=columns)
+            numbers = row_numbers(frame[_NUMBER], all_lines) + n_read
+            frame = frame.with_columns(numbers.alias(_NUMBER))
+            n_read += len(all_lines)
         if len(frame) == 0:
-            why = "; ".join(reading.bad.describe())
-            raise UserError(f"{name} has no documents", hint=why or "is it the right file?")
+            raise UserError(f"{name} has no documents", hint=reading.bad.hint())
         parts.append(frame.with_columns(split=pl.lit(split, pl.UInt8)))
     documents = _stack(parts, separator)
     return _pair(documents, " and ".join(dict.fromkeys(names)), given=items[0][1] is not None)
@@ -103,11 +103,7 @@ def _stack(parts: Sequence[pl.DataFrame], separator: str | None) -> pl.DataFrame
             hint="use the same name in all files, or --query-column none",
         )
     frames = [part.with_columns(labels=_split_labels(part["labels"], mark)) for part in parts]
-    if _NUMBER in frames[0].columns:
-        return pl.concat(frames).rename({_NUMBER: "key"})
-    if len({part["key"].dtype for part in parts}) > 1:
-        frames = [frame.with_columns(pl.col("key").cast(pl.String)) for frame in frames]
-    return pl.concat(frames)
+    return concat_frames(frames).rename({_NUMBER: "key"}, strict=False)
 
 
 def _detect_separator(parts: Sequence[pl.DataFrame]) -> str | None:
@@ -117,21 +113,6 @@ def _detect_separator(parts: Sequence[pl.DataFrame]) -> str | None:
         if any(labels.str.contains(mark, literal=True).any() for labels in texts):
             return mark
     return None
-
-
-def _numbered(
-    frame: pl.DataFrame, all_lines: pl.Series | None, first: int
-) -> tuple[pl.DataFrame, int]:
-    """The rows with numbers from ``first`` on in place of lines, and the number of all rows.
-
-    ``all_lines`` are the lines of all rows, including unusable ones; None: there are no others.
-    """
-    lines = frame[_NUMBER].cast(pl.Int64)
-    n_rows = len(lines) if all_lines is None else len(all_lines)
-    numbers = pl.int_range(n_rows, eager=True)
-    if all_lines is not None:
-        numbers = all_lines.search_sorted(lines)
-    return frame.with_columns((numbers.cast(pl.Int64) + first).alias(_NUMBER)), n_rows
 
 
 def _split_labels(labels: pl.Series, mark: str | None) -> pl.Series:
@@ -185,17 +166,16 @@ def _read(
 
 
 def _row_lines(
-    item: Any, n_bad: int, *, header: bool, columns: DocumentColumns
-) -> pl.Series | None:
-    """The lines of all rows of an input; None if all of them were read."""
-    if not isinstance(item, Path):
-        return None
-    is_table = base_suffix(item) in record_reader.JSON_LINES or not _holds_lines(
-        item, columns, header=header
-    )
-    if is_table and n_bad == 0:
-        return None
-    return pl.Series(row_lines(item) if is_table else line_numbers(item), dtype=pl.Int64)
+    frame: pl.DataFrame, item: Any, n_bad: int, *, header: bool, columns: DocumentColumns
+) -> Sequence[int] | pl.Series:
+    """The lines of all rows of an input, including unusable rows."""
+    if isinstance(item, Path):
+        is_json = base_suffix(item) in record_reader.JSON_LINES
+        if not is_json and _holds_lines(item, columns, header=header):
+            return line_numbers(item)
+        if n_bad:
+            return row_lines(item)
+    return frame[_NUMBER]
 
 
 def _holds_lines(path: Path, columns: DocumentColumns, *, header: bool) -> bool:
@@ -229,25 +209,26 @@ def _read_json(path: Path, columns: DocumentColumns, reading: Reading) -> pl.Dat
     names = list(dict.fromkeys(name for record in first for name in record))
     if not names:
         raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
-    chosen = _choose(names, columns, path.name)
+    key, text, labels = chosen = _choose(names, columns, path.name)
     rows = list(_json_rows(path, chosen, reading))
-    types: dict[str, pl.DataType] = {LINE: pl.Int64(), chosen.text: pl.String()}
-    if chosen.key is not None:
-        types[chosen.key] = pl.String()
+    types: dict[str, pl.DataType] = {LINE: pl.Int64(), text: pl.String()}
+    if key is not None:
+        types[key] = pl.String()
     lists = any(isinstance(row[-1], list) for row in rows)
-    types[chosen.labels] = pl.List(pl.String) if lists else pl.String()
+    types[labels] = pl.List(pl.String) if lists else pl.String()
     if lists:  # a text among lists is one label
         rows = [(*row, [last] if isinstance(last, str) else last) for *row, last in rows]
     return _select(pl.DataFrame(rows, types, orient="row"), path.name, columns, reading)
 
 
-def _json_rows(path: Path, chosen: _ChosenColumns, reading: Reading) -> Iterator[tuple[Any, ...]]:
+def _json_rows(path: Path, chosen: Chosen, reading: Reading) -> Iterator[tuple[Any, ...]]:
+    key_column, text_column, label_column = chosen
     for line, record in record_reader.objects(path):
         if record is None:
             reading.bad.add("no JSON object", f"{path.name}:{line}")
             continue
-        key = [] if chosen.key is None else [record_reader.as_text(record.get(chosen.key))]
-        text, given = record_reader.as_text(record.get(chosen.text)), record.get(chosen.labels)
+        key = [] if key_column is None else [record_reader.as_text(record.get(key_column))]
+        text, given = record_reader.as_text(record.get(text_column)), record.get(label_column)
         labels: Any
         if isinstance(given, list):
             flat = labels = [record_reader.as_text(label) for label in given if label is not None]
@@ -265,53 +246,41 @@ def _json_rows(path: Path, chosen: _ChosenColumns, reading: Reading) -> Iterator
 # ---------------------------------------------------------------------------------- columns
 
 
-class _ChosenColumns(NamedTuple):
-    """The columns of one table, all known."""
-
-    key: str | None
-    text: str
-    labels: str
-
-
 def _select(
     frame: pl.DataFrame, name: str, columns: DocumentColumns, reading: Reading
 ) -> pl.DataFrame:
     """The chosen columns by role; rows with a missing key are recorded and dropped."""
-    chosen = _choose([column for column in frame.columns if column != LINE], columns, name)
-    reading.columns.setdefault("candidate", chosen.labels)
+    names = [column for column in frame.columns if column != LINE]
+    key, text, labels = _choose(names, columns, name)
+    reading.columns.setdefault("candidate", labels)
     selected = {
-        "text": as_words(frame[chosen.text], name),
-        "labels": _label_lists(frame[chosen.labels], name),
+        "text": as_words(frame[text], name),
+        "labels": _label_lists(frame[labels], name),
     }
-    if chosen.key is None:
+    if key is None:
         return pl.DataFrame({_NUMBER: frame[LINE], **selected})
-    reading.columns.setdefault("query", chosen.key)
-    selected["key"] = keys_of(frame, chosen.key, name)
-    for line in frame[LINE].filter(selected["key"].is_null()):
-        reading.bad.add("a missing query", f"{name}:{line}")
+    reading.columns.setdefault("query", key)
+    selected["key"] = keys_of(frame, key, name)
+    missing = frame[LINE].filter(selected["key"].is_null())
+    reading.bad.add_rows("a missing query", missing, name)
     return pl.DataFrame(selected).drop_nulls("key")
 
 
-def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> _ChosenColumns:
+def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> Chosen:
     """The columns named, else those with a usual name, else the only one left."""
-    chosen: dict[str, str | None] = {}
-    for role, option in OPTIONS.items():
-        chosen[role] = getattr(columns, role)
-        check_column(chosen[role], names, table, option)
-    for role in ("text", "labels", "key"):
-        free = [name for name in names if name not in chosen.values()]
-        chosen[role] = chosen[role] or find_usual(USUAL_NAMES[role], free)
-    for role in ("text", "labels"):
+    wanted = {"text": columns.text, "labels": columns.labels, "key": columns.key}
+    chosen = choose(names, wanted, USUAL_NAMES, table)
+    for role, option in (("text", "--text-column"), ("labels", "--candidate-column")):
         free = [name for name in names if name not in chosen.values()]
         chosen[role] = chosen[role] or (free[0] if len(free) == 1 else None)
         if chosen[role] in (None, NONE):
             raise UserError(
                 f"cannot tell which column of {table} holds the {role}",
-                hint=f"{listing(names)}; use {OPTIONS[role]} NAME, or --no-header for lines "
+                hint=f"{listing(names)}; use {option} NAME, or --no-header for lines "
                 "text TAB labels",
             )
     key = None if chosen["key"] == NONE else chosen["key"]
-    return _ChosenColumns(key, str(chosen["text"]), str(chosen["labels"]))
+    return key, str(chosen["text"]), str(chosen["labels"])
 
 
 def _label_lists(column: pl.Series, table: str) -> pl.Series:

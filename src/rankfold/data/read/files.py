@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import io
-import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -42,33 +41,35 @@ def expand(inputs: Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def unpacked(path: Path, patterns: Collection[str], scratch: Path) -> list[Path]:
+def unpacked(path: Path, patterns: Collection[str], what: str, scratch: Path) -> list[Path]:
     """``path`` itself; of a folder or a zip file, its files whose names match, sorted by name.
 
-    Patterns match names without the suffix of a compression. Files of a zip are copied to
-    ``scratch``; folders inside it do not matter.
+    Patterns match names without the suffix of a compression. Files of a zip, from any folder in it,
+    are copied to ``scratch``. Without any, a UserError says that there is no ``what``.
     """
-
-    def wanted(name: str) -> bool:
-        return any(fnmatchcase(plain_name(Path(name)), pattern) for pattern in patterns)
-
     if path.is_dir():
-        return sorted(file for file in path.iterdir() if file.is_file() and wanted(file.name))
-    if not path.exists() or not zipfile.is_zipfile(path):
+        files = [file for file in path.iterdir() if file.is_file() and _matches(file, patterns)]
+    elif zipfile.is_zipfile(path):
+        files = _unzipped(path, patterns, scratch / str(len(list(scratch.iterdir()))))
+    else:
         return [path]
-    files = []
+    if not files:
+        raise UserError(f"{path} holds no {what}", hint=f"expected {', '.join(patterns)}")
+    return sorted(files, key=lambda file: file.name)
+
+
+def _unzipped(path: Path, patterns: Collection[str], folder: Path) -> list[Path]:
     try:
         with zipfile.ZipFile(path) as archive:
-            for entry in sorted(archive.infolist(), key=lambda entry: Path(entry.filename).name):
-                if wanted(name := Path(entry.filename).name) and not entry.is_dir():
-                    folder = scratch / f"{len(list(scratch.iterdir()))} {path.name}"
-                    folder.mkdir()
-                    files.append(folder / name)
-                    with archive.open(entry) as packed, files[-1].open("wb") as file:
-                        shutil.copyfileobj(packed, file)
+            names = [one.filename for one in archive.infolist() if not one.is_dir()]
+            wanted = [name for name in names if _matches(Path(name), patterns)]
+            return [Path(archive.extract(name, folder)) for name in wanted]
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise UserError(f"{path.name} is damaged: {error}", hint=_COPY_AGAIN) from error
-    return files
+
+
+def _matches(path: Path, patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(plain_name(path), pattern) for pattern in patterns)
 
 
 def plain_name(path: Path) -> str:

@@ -5,8 +5,8 @@ Columns and grades are kept as written. ``build.grades`` and ``build.graded`` in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -14,15 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from rankfold.data.read import arrays, images, keel, memory
 from rankfold.data.read.columns import listing
 from rankfold.data.read.files import expand, home_of
-from rankfold.data.read.reading import LINE, PLACES_SHOWN, BadRows, Reading
+from rankfold.data.read.reading import LINE, BadRows, RawRows, Reading
 from rankfold.data.read.tables import collect, is_text, read_columns, row_lines
-from rankfold.data.read.values import keys_of, text_columns
+from rankfold.data.read.values import concat, concat_frames, keys_of, row_numbers, text_columns
 from rankfold.errors import UserError
 
 ACCEPTED = (
@@ -43,46 +41,6 @@ class RowOptions(NamedTuple):
     wanted: Collection[str] = ()  # columns that a model takes
 
 
-@dataclass(frozen=True, slots=True)
-class RawRows:
-    """Rows as they were read."""
-
-    name: str
-    table: pl.DataFrame  # the columns of features; the place of each row in ``LINE``
-    grades: pl.Series | None  # as written, null where missing
-    keys: pl.Series | None = None
-    images: Tensor | None = None  # [n, height, width, channels] uint8
-    splits: NDArray[np.uint8] | None = None  # as numbers; None: the input has no splits
-    order: Sequence[str] | None = None  # of the grades, lowest first, if the input has one
-    grade_hint: str | None = None  # for missing grades; None: list the columns
-    words: frozenset[str] = frozenset()  # columns of categories, even if their values are numbers
-    without: Mapping[str, str] = field(default_factory=dict)  # dropped columns, and why
-    set_aside: Mapping[str, int] = field(default_factory=dict)  # reasons for dropped rows, counts
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def take(self, kept: NDArray[np.bool_]) -> RawRows:
-        """The rows where ``kept`` [n] is true."""
-        if kept.all():
-            return self
-        mask = pl.Series(kept)
-        return replace(
-            self,
-            table=self.table.filter(mask),
-            grades=None if self.grades is None else self.grades.filter(mask),
-            keys=None if self.keys is None else self.keys.filter(mask),
-            images=None if self.images is None else self.images[torch.from_numpy(kept)],
-            splits=None if self.splits is None else self.splits[kept],
-        )
-
-    def record_bad(self, wrong: NDArray[np.bool_], reason: str, bad: BadRows) -> None:
-        """Record the rows where ``wrong`` [n] is true."""
-        places = np.flatnonzero(wrong)
-        for number, place in enumerate(self.table[LINE].gather(places[:PLACES_SHOWN])):
-            bad.add(reason, place, 0 if number else len(places))
-
-
 def read_all(
     items: Sequence[tuple[int | None, Any]], options: RowOptions, reading: Reading
 ) -> RawRows:
@@ -99,7 +57,7 @@ def read_all(
             rows = replace(rows, keys=n_read + _row_numbers(rows, item, n_bad))
         n_read += len(rows) + n_bad
         if split is not None:
-            rows = replace(rows, splits=np.full(len(rows), split, dtype=np.uint8))
+            rows = rows.in_split(split)
         parts.append(rows)
     if not parts:
         raise UserError("there is nothing to read", hint="name a file, a folder or a --source")
@@ -147,8 +105,7 @@ def _expand(value: Any) -> Iterator[tuple[Path | None, Any]]:
 def check_not_empty(rows: RawRows, bad: BadRows) -> None:
     """A UserError if there are no rows."""
     if len(rows) == 0:
-        why = "; ".join(bad.describe())
-        raise UserError(f"{rows.name} has no usable rows", hint=why or "is it the right file?")
+        raise UserError(f"{rows.name} has no usable rows", hint=bad.hint())
 
 
 def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
@@ -177,9 +134,8 @@ def _row_numbers(rows: RawRows, item: Any, n_bad: int) -> pl.Series:
     """The number of each row in its input, from 0, counting the ``n_bad`` dropped rows."""
     if not n_bad:
         return pl.int_range(len(rows), eager=True)
-    all_lines = (keel.row_lines if keel.looks_like_keel(item) else row_lines)(item)
-    lines = rows.table[LINE].str.extract(r"(\d+)$").cast(pl.Int64)
-    return pl.Series(all_lines, dtype=pl.Int64).search_sorted(lines).cast(pl.Int64)
+    all_lines = keel.row_lines if keel.looks_like_keel(item) else row_lines
+    return row_numbers(rows.table[LINE].str.extract(r"(\d+)$"), all_lines(item))
 
 
 def join(parts: Sequence[RawRows]) -> RawRows:
@@ -189,21 +145,13 @@ def join(parts: Sequence[RawRows]) -> RawRows:
         return first
     for part in parts[1:]:
         _check_same(first, part)
-    names = first.table.columns
-    schemas = [part.table.schema for part in parts]
-    mixed = [name for name in names if len({schema[name] for schema in schemas}) > 1]
-    tables = [
-        part.table.select(names).with_columns(pl.col(mixed).cast(pl.String)) for part in parts
-    ]
-    pixels = _all_or_none([part.images for part in parts])
-    splits = _all_or_none([part.splits for part in parts])
     return RawRows(
         name=f"{first.name} and {len(parts) - 1} more",
-        table=pl.concat(tables),
-        grades=_joined([part.grades for part in parts]),
-        keys=_joined([part.keys for part in parts]),
-        images=None if pixels is None else torch.cat(pixels),
-        splits=None if splits is None else np.concatenate(splits),
+        table=concat_frames([part.table for part in parts]),
+        grades=_joined(concat, [part.grades for part in parts]),
+        keys=_joined(concat, [part.keys for part in parts]),
+        images=_joined(torch.cat, [part.images for part in parts]),
+        splits=_joined(np.concatenate, [part.splits for part in parts]),
         order=first.order,
         grade_hint=next((part.grade_hint for part in parts if part.grades is None), None),
         words=frozenset().union(*(part.words for part in parts)),
@@ -211,18 +159,10 @@ def join(parts: Sequence[RawRows]) -> RawRows:
     )
 
 
-def _all_or_none(values: Sequence[T | None]) -> list[T] | None:
-    """The values; None if one is missing."""
+def _joined(join: Callable[[list[T]], T], values: Sequence[T | None]) -> T | None:
+    """The values joined; None if one is missing."""
     present = [value for value in values if value is not None]
-    return present if len(present) == len(values) else None
-
-
-def _joined(columns: Sequence[pl.Series | None]) -> pl.Series | None:
-    present = _all_or_none(columns)
-    if present is None:
-        return None
-    mixed = len({column.dtype for column in present}) > 1
-    return pl.concat([column.cast(pl.String) if mixed else column for column in present])
+    return join(present) if len(present) == len(values) else None
 
 
 def _check_same(one: RawRows, other: RawRows) -> None:
@@ -296,20 +236,14 @@ def from_keel(path: Path, options: RowOptions, reading: Reading) -> RawRows:
 
 def _from_arrays(named: Mapping[str, Any], options: RowOptions, name: str) -> RawRows:
     _check_no_columns(name, options.key_column)
-    splits = arrays.by_split(named, options.grade_column, name)
-    parts = [arrays.to_rows(part, options.grade_column, name) for _, part in splits]
-    rows = [
-        RawRows(
-            name=name if split is None else f"{arrays.SPLIT_PREFIXES[split][0]}* of {name}",
-            table=part.table,
-            grades=part.grades,
-            images=part.images,
-            splits=None if split is None else np.full(len(part.table), split, dtype=np.uint8),
-            words=part.words,
-        )
-        for (split, _), part in zip(splits, parts, strict=True)
-    ]
-    return replace(join(rows), name=name, grade_hint=arrays.grade_hint(parts))
+    parts, rows = arrays.by_split(named, options.grade_column, name), []
+    for split, part in parts:
+        rows.append(arrays.to_rows(part, options.grade_column, name))
+        if split is not None:
+            where = f"{arrays.SPLIT_PREFIXES[split][0]}* of {name}"
+            rows[-1] = replace(rows[-1].in_split(split), name=where)
+    hint = arrays.grade_hint([part for _, part in parts], [len(part) for part in rows])
+    return replace(join(rows), name=name, grade_hint=hint)
 
 
 def _from_album(album: images.Album, options: RowOptions, reading: Reading) -> RawRows:
@@ -318,14 +252,7 @@ def _from_album(album: images.Album, options: RowOptions, reading: Reading) -> R
         raise UserError(
             f"cannot grade {album.name}: the model takes no images", hint="name a table"
         )
-    content = images.read(album, options.shape, reading)
-    return RawRows(
-        name=album.name,
-        table=pl.DataFrame({LINE: content.names}),
-        grades=content.folders,
-        keys=content.names,
-        images=content.images,
-    )
+    return images.read(album, options.shape, reading)
 
 
 def _check_no_columns(name: str, *columns: str | None) -> None:

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.data.read.reading import Reading
-from rankfold.errors import UserError
+from rankfold.data.read.reading import LINE, RawRows, Reading
+from rankfold.errors import UserError, require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -77,17 +77,12 @@ def _is_read_by_pillow(suffix: str) -> bool:
     return Image.registered_extensions().get(suffix) in Image.OPEN
 
 
-class AlbumImages(NamedTuple):
-    """The images of an album, in its order."""
+def read(album: Album, shape: ImageShape, reading: Reading) -> RawRows:
+    """All images of an album, in its order; an unusable file is recorded as a bad row.
 
-    images: Tensor  # [n, height, width, channels] uint8
-    names: pl.Series  # the path of each relative to their home
-    folders: pl.Series  # the first folder of that path, null if there is none
-
-
-def read(album: Album, shape: ImageShape, reading: Reading) -> AlbumImages:
-    """All images of an album; an unusable file is recorded as a bad row."""
-    check_library()
+    Each has its path as key, and the first folder of that path, if there is one, as grade.
+    """
+    require("PIL", "reading images", "images", "Pillow")
     home = album.home
     paths = [(file, file.relative_to(home)) for file in album.files]
     files = [file for file, path in paths if not any(x.startswith(".") for x in path.parts)]
@@ -104,16 +99,14 @@ def read(album: Album, shape: ImageShape, reading: Reading) -> AlbumImages:
         grey = grey and is_grey
         named.append((name, pixels))
     if not named:
-        raise UserError(
-            f"{album.name} has no images",
-            hint="; ".join(reading.bad.describe()) or "expected images in one folder per grade",
-        )
+        hint = reading.bad.hint("expected images in one folder per grade")
+        raise UserError(f"{album.name} has no images", hint=hint)
     channels = shape.channels or (1 if grey else 3)
     names = pl.Series([name for name, _ in named], dtype=pl.String)
     parts = names.str.split("/")
     folders = pl.select(pl.when(parts.list.len() > 1).then(parts.list.first())).to_series()
-    images = np.stack([pixels[..., :channels] for _, pixels in named])
-    return AlbumImages(torch.from_numpy(images), names, folders)
+    images = torch.from_numpy(np.stack([pixels[..., :channels] for _, pixels in named]))
+    return RawRows(album.name, pl.DataFrame({LINE: names}), folders, names, images)
 
 
 def check_size(images: Tensor, name: str) -> None:
@@ -124,16 +117,6 @@ def check_size(images: Tensor, name: str) -> None:
             f"the images of {name} have {height} x {width} pixels",
             hint="height and width must be at least 1",
         )
-
-
-def check_library() -> None:
-    """A UserError if Pillow is missing."""
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "image files need the library Pillow", hint="pip install 'rankfold[images]'"
-        ) from None
 
 
 def _load(file: Path, shape: ImageShape) -> tuple[NDArray[np.uint8], bool] | str:

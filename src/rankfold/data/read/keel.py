@@ -26,7 +26,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.read.files import lines
-from rankfold.data.read.reading import LINE, PLACES_SHOWN, Reading
+from rankfold.data.read.reading import LINE, Reading
 from rankfold.errors import UserError
 
 MISSING = ("", "?", "<null>")
@@ -166,8 +166,7 @@ def _conform(frame: pl.DataFrame, header: Header, file: str, reading: Reading) -
     for name in header.used:
         for reason, violation in _violations(name, header):
             wrong = frame.select(violation.fill_null(value=False)).to_series()
-            for place, line in enumerate(frame[LINE].filter(wrong).head(PLACES_SHOWN)):
-                reading.bad.add(reason, f"{file}:{line}", 0 if place else int(wrong.sum()))
+            reading.bad.add_rows(reason, frame[LINE].filter(wrong), file)
             frame = frame.filter(~wrong)
     numbers = [name for name in header.used if name not in header.values]
     return frame.with_columns(pl.col(numbers).cast(pl.Float64))

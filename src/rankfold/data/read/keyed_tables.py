@@ -69,8 +69,7 @@ def open_table(
     taken = () if like is None else (*like.numbers, *like.levels)
     column = _key_column(names, key_column, usual, taken, name)
     keys = keys_of(frame, column, name)
-    for line in frame[LINE].filter(keys.is_null()):
-        reading.bad.add("a missing key", f"{name}:{line}")
+    reading.bad.add_rows("a missing key", frame[LINE].filter(keys.is_null()), name)
     if len(names) == 1:
         raise UserError(f"{name} has no column of {what}", hint="it has a column of keys only")
     values = frame.filter(keys.is_not_null()).drop(LINE, column)
@@ -104,8 +103,7 @@ def _key_column(
 
 def _check_keys(table: KeyedTable, column: str) -> None:
     if len(table.keys) == 0:
-        why = "; ".join(table.bad.describe())
-        raise UserError(f"{table.name} has no usable rows", hint=why or "is it the right file?")
+        raise UserError(f"{table.name} has no usable rows", hint=table.bad.hint())
     again = table.keys.filter(table.keys.is_duplicated())
     if len(again):
         raise UserError(

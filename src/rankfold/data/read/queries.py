@@ -15,12 +15,12 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.read import record_reader
-from rankfold.data.read.columns import NONE, check_column, find_usual, listing
+from rankfold.data.read.columns import NONE, choose, find_usual, listing
 from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.reading import LINE, Reading, spool
 from rankfold.data.read.tables import row_lines, spool_columns
-from rankfold.data.read.values import canonical, keys_of
+from rankfold.data.read.values import canonical, concat, keys_of, row_numbers
 from rankfold.errors import UserError
 
 BLOCK_ROWS = 2**16  # texts in memory at a time
@@ -78,7 +78,7 @@ class _Part(NamedTuple):
     frame: pl.LazyFrame  # on disk
     key: pl.Series | None
     text: pl.Expr | None
-    lines: pl.Series | None = None  # of all rows, if some are bad and rows are numbered
+    lines: Sequence[int] | None = None  # of all rows, if some are bad and rows are numbered
 
 
 def _read(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
@@ -87,12 +87,13 @@ def _read(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
     reading.progress(f"reading {path.name}", 0.0)
     n_bad = reading.bad.total
     if _holds_lines(path, columns):
-        part, all_lines = _read_lines(path, reading), line_numbers
+        rows = spool(_lines(path, reading), {LINE: pl.Int64(), "text": pl.String()}, reading)
+        part, all_lines = _Part(rows, None, pl.col("text")), line_numbers
     else:
         part, all_lines = _read_table(path, columns, reading), row_lines
     if part.key is not None or reading.bad.total == n_bad:
         return part
-    return part._replace(lines=pl.Series(all_lines(path), dtype=pl.Int64))
+    return part._replace(lines=all_lines(path))
 
 
 def _read_table(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
@@ -122,11 +123,6 @@ def _holds_lines(path: Path, columns: QueryColumns) -> bool:
     return not (usual or {columns.text, columns.key} & set(names))
 
 
-def _read_lines(path: Path, reading: Reading) -> _Part:
-    schema = {LINE: pl.Int64(), "text": pl.String()}
-    return _Part(spool(_lines(path, reading), schema, reading), None, pl.col("text"))
-
-
 def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
     """The lines that are UTF-8, including blank lines: every line is a row."""
     for number, line in numbered_lines(path):
@@ -140,13 +136,10 @@ def _lines(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
 
 def _choose(names: Sequence[str], columns: QueryColumns, table: str) -> QueryColumns:
     """The columns named, else those with a usual name."""
-    check_column(columns.key, names, table, "--query-column")
-    check_column(columns.text, names, table, "--text-column")
-    free = [name for name in names if name != columns.key]
-    text = columns.text or find_usual(USUAL_NAMES["text"], free)
-    free = [name for name in names if name != text]
-    key = columns.key or find_usual(USUAL_NAMES["key"], free)
-    chosen = QueryColumns(*(None if name == NONE else name for name in (key, text)))
+    wanted = choose(names, {"text": columns.text, "key": columns.key}, USUAL_NAMES, table)
+    chosen = QueryColumns(
+        *(None if wanted[role] == NONE else wanted[role] for role in QueryColumns._fields)
+    )
     if chosen == (None, None):
         raise UserError(
             f"cannot tell which column of {table} holds the text",
@@ -158,8 +151,7 @@ def _choose(names: Sequence[str], columns: QueryColumns, table: str) -> QueryCol
 def _keys(frame: pl.LazyFrame, name: str, table: str, reading: Reading) -> pl.Series:
     rows = frame.select(LINE, name).collect()
     keys = keys_of(rows, name, table)
-    for line in rows[LINE].filter(keys.is_null()):
-        reading.bad.add("a missing query", f"{table}:{line}")
+    reading.bad.add_rows("a missing query", rows[LINE].filter(keys.is_null()), table)
     return keys
 
 
@@ -169,15 +161,11 @@ def _numbered(parts: Sequence[_Part]) -> pl.Series:
     for part in parts:
         lines = part.frame.select(pl.col(LINE).cast(pl.Int64)).collect().to_series()
         all_lines = lines if part.lines is None else part.lines
-        numbers.append(all_lines.search_sorted(lines).cast(pl.Int64) + n)
+        numbers.append(row_numbers(lines, all_lines) + n)
         n += len(all_lines)
     return pl.concat(numbers)
 
 
 def _joined(parts: Sequence[_Part]) -> pl.Series:
-    keys = [part.key for part in parts if part.key is not None]
-    if len({part.dtype for part in keys}) > 1:
-        keys = [part.cast(pl.String) for part in keys]
-    joined = pl.concat(keys)
-    usable = canonical(joined.drop_nulls())
-    return joined.cast(usable.dtype)
+    joined = concat([part.key for part in parts if part.key is not None])
+    return joined.cast(canonical(joined.drop_nulls()).dtype)

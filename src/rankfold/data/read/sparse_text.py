@@ -49,15 +49,12 @@ def read_blocks(path: Path, names: Sequence[str]) -> Iterator[Any]:
     with open_binary(path) as file:
         head = file.readline().decode(errors="replace").strip("\ufeff\r\n ")
         cells = head.split()
-        if len(cells) != len(names) or not all(cell.isdecimal() for cell in cells):
+        numbers = len(cells) == len(names) and all(cell.isdecimal() for cell in cells)
+        if not numbers or any(len(cell) > 10 or int(cell) >= MAX_SIZE for cell in cells):
+            whole = f"expected {len(names)} whole numbers: {', '.join(names)}"
             raise UserError(
                 f"the first line of {path.name} is {head[:80]!r}",
-                hint=f"expected {len(names)} whole numbers: {', '.join(names)}",
-            )
-        if any(len(cell) > 10 or int(cell) >= MAX_SIZE for cell in cells):
-            raise UserError(
-                f"the first line of {path.name} is {head[:80]!r}",
-                hint=f"its numbers must be below {MAX_SIZE:,}",
+                hint=f"its numbers must be below {MAX_SIZE:,}" if numbers else whole,
             )
         n_rows = int(cells[0])
         yield tuple(map(int, cells)), 1

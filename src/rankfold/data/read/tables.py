@@ -21,7 +21,14 @@ from typing import TypeVar
 import polars as pl
 
 from rankfold.data.read import record_reader, values
-from rankfold.data.read.columns import PairColumns, check_header, choose_columns, guess, listing
+from rankfold.data.read.columns import (
+    USUAL_NAMES,
+    PairColumns,
+    check_header,
+    choose_columns,
+    find_usual,
+    listing,
+)
 from rankfold.data.read.files import base_suffix, lines, open_binary
 from rankfold.data.read.reading import LINE, PLACES_SHOWN, Reading
 from rankfold.errors import UserError
@@ -64,8 +71,7 @@ def read_frame(
 
 def stack(tables: Sequence[tuple[str, pl.LazyFrame]]) -> pl.LazyFrame:
     """Named tables, one after another; keys of different types become text."""
-    frames = [frame for _, frame in tables]
-    schemas = [frame.collect_schema() for frame in frames]
+    schemas = [frame.collect_schema() for _, frame in tables]
     for role in ("grade", "time"):
         present = [role in schema for schema in schemas]
         if any(present) and not all(present):
@@ -74,11 +80,7 @@ def stack(tables: Sequence[tuple[str, pl.LazyFrame]]) -> pl.LazyFrame:
                 f"{one} has a {role} column, {other} has none",
                 hint=f"use the same name in both, or --{role}-column none",
             )
-    names = schemas[0].names()
-    mixed = [name for name in names if len({schema[name] for schema in schemas}) > 1]
-    return pl.concat(
-        [frame.select(names).with_columns(pl.col(mixed).cast(pl.String)) for frame in frames]
-    )
+    return values.concat_frames([frame for _, frame in tables])
 
 
 def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
@@ -87,7 +89,11 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
     def choose(names: Sequence[str]) -> list[str]:
         if column is None and is_text(path):
             check_header(names, path.name, hint="add a line with a column name such as query")
-        name = column or guess("query", names) or (names[0] if len(names) == 1 else "")
+        name = (
+            column
+            or find_usual(USUAL_NAMES["query"], names)
+            or (names[0] if len(names) == 1 else "")
+        )
         if name not in names:
             problem = f"no column {name!r}" if name else "no column with a usual name of queries"
             raise UserError(
@@ -138,12 +144,25 @@ def _scan(
     *,
     header: bool = True,
 ) -> T:
-    """Pass the chosen columns of a file of any format to ``use``."""
-    if is_text(path):
-        return _scan_text(path, choose, use, reading, header=header)
-    with readable(path.name):
-        raw = _scan_binary(path, reading)
-        return use(raw.select(LINE, *choose(_column_names(raw))))
+    """Pass the chosen columns of a file of any format to ``use``.
+
+    A text is read by polars if it is exact here, else record by record.
+    """
+    if not is_text(path):
+        with readable(path.name):
+            raw = _scan_binary(path, reading)
+            return use(raw.select(LINE, *choose(_column_names(raw))))
+    mark = separator(path)
+    try:
+        is_json = base_suffix(path) in record_reader.JSON_LINES
+        fast = _scan_json(path) if is_json else _scan_csv(path, mark, header=header)
+        if fast is not None:
+            return use(fast.select(LINE, *choose(_column_names(fast))))
+    except pl.exceptions.PolarsError:
+        pass  # the record reader says what is wrong
+    except OSError as error:
+        raise _unreadable(path.name, error) from error
+    return use(record_reader.read(path, mark, reading, choose, header=header))
 
 
 def row_lines(path: Path) -> list[int]:
@@ -216,28 +235,6 @@ def _column_names(frame: pl.LazyFrame) -> list[str]:
     return [name for name in frame.collect_schema().names() if name != LINE]
 
 
-def _scan_text(
-    path: Path,
-    choose: record_reader.Choose,
-    use: Callable[[pl.LazyFrame], T],
-    reading: Reading,
-    *,
-    header: bool,
-) -> T:
-    """Pass the chosen columns to ``use``: by polars if it is exact here, else record by record."""
-    mark = separator(path)
-    try:
-        is_json = base_suffix(path) in record_reader.JSON_LINES
-        fast = _scan_json(path) if is_json else _scan_csv(path, mark, header=header)
-        if fast is not None:
-            return use(fast.select(LINE, *choose(_column_names(fast))))
-    except pl.exceptions.PolarsError:
-        pass  # the record reader says what is wrong
-    except OSError as error:
-        raise _unreadable(path.name, error) from error
-    return use(record_reader.read(path, mark, reading, choose, header=header))
-
-
 def _scan_csv(path: Path, separator: str, *, header: bool) -> pl.LazyFrame | None:
     """All columns as text: the key 007 is not 7. None if polars would misread a line.
 
@@ -288,18 +285,14 @@ def _scan_json(path: Path) -> pl.LazyFrame | None:
 
 
 def _scan_binary(path: Path, reading: Reading) -> pl.LazyFrame:
-    """A Parquet or Arrow file, its rows numbered in ``LINE``."""
+    """A Parquet or Arrow file, decompressed, its rows numbered in ``LINE``."""
+    source = path
+    if path.suffix.lower() in (".gz", ".zst"):
+        source = reading.new_file()
+        with open_binary(path) as compressed, source.open("wb") as file:
+            shutil.copyfileobj(compressed, file, 2**22)
     scan = pl.scan_parquet if base_suffix(path) == ".parquet" else pl.scan_ipc
-    return scan(_decompressed(path, reading), glob=False).with_row_index(LINE, offset=1)
-
-
-def _decompressed(path: Path, reading: Reading) -> Path:
-    if path.suffix.lower() not in (".gz", ".zst"):
-        return path
-    copy = reading.new_file()
-    with open_binary(path) as compressed, copy.open("wb") as file:
-        shutil.copyfileobj(compressed, file, 2**22)
-    return copy
+    return scan(source, glob=False).with_row_index(LINE, offset=1)
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import polars as pl
 
 from rankfold.errors import UserError
 
+F = TypeVar("F", pl.DataFrame, pl.LazyFrame)
 TEXT_TYPES = (pl.String, pl.Categorical, pl.Enum)
 _TIME_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%z")
 _CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
@@ -26,6 +28,27 @@ def canonical(keys: pl.Series) -> pl.Series:
         if keys.str.contains(_CANONICAL).all() and numbers.null_count() == 0:
             return numbers
     return keys
+
+
+def concat(columns: Sequence[pl.Series]) -> pl.Series:
+    """Columns, one after another; if their types differ, they become text."""
+    mixed = len({column.dtype for column in columns}) > 1
+    return pl.concat([column.cast(pl.String) if mixed else column for column in columns])
+
+
+def concat_frames(frames: Sequence[F]) -> F:
+    """Frames with the same columns, one after another; columns of different types become text."""
+    schemas = [frame.collect_schema() for frame in frames]
+    names = schemas[0].names()
+    mixed = [name for name in names if len({schema[name] for schema in schemas}) > 1]
+    as_text = pl.col(mixed).cast(pl.String)
+    return pl.concat([frame.select(names).with_columns(as_text) for frame in frames])
+
+
+def row_numbers(lines: pl.Series, all_lines: Sequence[int] | pl.Series) -> pl.Series:
+    """The number of each row by its line, from 0, among all rows, including unusable ones."""
+    ascending = pl.Series(all_lines, dtype=pl.Int64)
+    return ascending.search_sorted(lines.cast(pl.Int64)).cast(pl.Int64)
 
 
 def text_columns(frame: pl.DataFrame) -> frozenset[str]:
@@ -62,13 +85,12 @@ def _seconds(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
     if dtype == pl.String:
         text = column.str.strip_chars()
         date = text.str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
-        types = [
-            pl.Datetime("us", "UTC" if form.endswith("%z") else None) for form in _TIME_FORMATS
-        ]
-        formats = zip(types, _TIME_FORMATS, strict=True)
-        dates = (date.str.strptime(kind, form, strict=False) for kind, form in formats)
-        seconds = (date.dt.epoch("us") / 1e6 for date in dates)
-        return pl.coalesce(text.cast(pl.Float64, strict=False), *seconds)
+
+        def seconds(form: str) -> pl.Expr:
+            kind = pl.Datetime("us", "UTC" if form.endswith("%z") else None)
+            return date.str.strptime(kind, form, strict=False).dt.epoch("us") / 1e6
+
+        return pl.coalesce(text.cast(pl.Float64, strict=False), *map(seconds, _TIME_FORMATS))
     if dtype in (pl.Date, pl.Datetime):
         return column.dt.epoch("us") / 1e6
     if not (dtype.is_numeric() or dtype == pl.Null):

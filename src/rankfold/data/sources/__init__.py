@@ -1,8 +1,8 @@
 """Public data sets by name. To add one: one file, one line here, one test in its true format.
 
 A reader gets its input files and returns rows ``query, candidate[, grade][, time]`` with time in
-seconds, or such rows for each number of a split; ``Documents`` with texts; ``RawRows`` of graded
-rows; or a ``Dataset`` (official splits).
+seconds, or such rows for each number of a split; ``Documents`` with texts; or ``RawRows`` of graded
+rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.read.documents import Documents
-from rankfold.data.read.graded_rows import RawRows
-from rankfold.data.read.reading import Reading
+from rankfold.data.read.reading import RawRows, Reading
 from rankfold.data.sources import (
     amazon,
     debian,
@@ -29,9 +28,8 @@ from rankfold.data.sources import (
     wordnet,
     yso,
 )
-from rankfold.types import Dataset
 
-Rows = pl.LazyFrame | Mapping[int, pl.LazyFrame] | Dataset | Documents | RawRows
+Rows = pl.LazyFrame | Mapping[int, pl.LazyFrame] | Documents | RawRows
 
 
 class Source(NamedTuple):
@@ -43,6 +41,17 @@ class Source(NamedTuple):
     links: bool = False  # from things of one kind to others: none is its own candidate
     graded: bool = False  # the rows are graded
     read_texts: Callable[[list[Path], Reading], Documents] | None = None  # for --format texts
+
+
+def _documents(
+    summary: str,
+    read: Callable[[list[Path], Reading], Documents],
+    inputs: str,
+    *,
+    links: bool = True,
+) -> Source:
+    """A source that always has texts."""
+    return Source(summary, read, inputs, links, read_texts=read)
 
 
 _ADJACENCY, _WIKI_DUMPS = "train.txt and test.txt", "page, linktarget, pagelinks .sql.gz"
@@ -71,12 +80,8 @@ SOURCES: dict[str, Source] = {
     ),
     "gowalla": Source("Gowalla check-ins, LightGCN's split", lightgcn.read, _ADJACENCY),
     "keel": Source("graded rows of the KEEL repository", keel.read, ".dat files", graded=True),
-    "mdn-seealso": Source(
-        "see-also links of the MDN web docs",
-        mdn.read,
-        "pages.tsv.zst and seealso.tsv",
-        links=True,
-        read_texts=mdn.read,
+    "mdn-seealso": _documents(
+        "see-also links of the MDN web docs", mdn.read, "pages.tsv.zst and seealso.tsv"
     ),
     "ml-10m": Source("MovieLens 10M", movielens.read, "ratings.dat, its folder or ml-10m.zip"),
     "ml-20m": Source("MovieLens 20M", movielens.read, "ratings.csv, its folder or ml-20m.zip"),
@@ -94,18 +99,11 @@ SOURCES: dict[str, Source] = {
     "steam": Source("Steam reviews", steam.read, "steam_reviews.json.gz"),
     "steam-au": Source("Steam, Australia", steam.read_users, "australian_user_reviews.json.gz"),
     "wikilinks": Source("Wikipedia links", wikilinks.read, _WIKI_DUMPS, links=True),
-    "wordnet": Source(
-        "pointers between synsets of WordNet",
-        wordnet.read,
-        "synsets.tsv.zst and pointers.tsv.zst",
-        links=True,
-        read_texts=wordnet.read,
+    "wordnet": _documents(
+        "pointers between synsets of WordNet", wordnet.read, "synsets.tsv.zst and pointers.tsv.zst"
     ),
     "yelp2018": Source("Yelp 2018, LightGCN's split", lightgcn.read, _ADJACENCY),
-    "yso-finna-en": Source(
-        "subjects of library records",
-        yso.read,
-        "docs.tsv.zst and labels.tsv.zst",
-        read_texts=yso.read,
+    "yso-finna-en": _documents(
+        "subjects of library records", yso.read, "docs.tsv.zst and labels.tsv.zst", links=False
     ),
 }

@@ -11,7 +11,6 @@ The order that fits more of the first rows wins. A file that fits neither is ref
 
 import json
 import re
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from rankfold.data.read.files import lines
-from rankfold.data.read.reading import Reading, spool
+from rankfold.data.read.reading import Reading, parse_lines, scan_csv, spool
 from rankfold.errors import UserError
 
 _SCHEMA = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64, "time": pl.Int64}
@@ -44,27 +43,14 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
 def _scan(path: Path, reading: Reading) -> pl.LazyFrame:
     _, first_line = next(lines(path), (1, ""))
     if first_line.startswith("{"):
-        return spool(_reviews(path, reading), _SCHEMA, reading)
-    if set(HEADER) <= set(first_line.split(",")):
-        names = [HEADER.get(name, name) for name in first_line.split(",")]
-        return _scan_csv(path, names, header_lines=1)
-    return _scan_csv(path, _order(path), header_lines=0)
+        return spool(parse_lines(path, _review, reading), _SCHEMA, reading)
+    has_header = set(HEADER) <= set(first_line.split(","))
+    names = [HEADER.get(n, n) for n in first_line.split(",")] if has_header else _order(path)
+    schema = {name: _SCHEMA.get(name, pl.String) for name in names}
+    return scan_csv(path, schema, skip_lines=int(has_header))
 
 
 # ---------------------------------------------------------------------------------- CSV
-
-
-def _scan_csv(path: Path, names: list[str] | tuple[str, ...], header_lines: int) -> pl.LazyFrame:
-    """Cells that are not numbers are left empty: they count as bad rows later."""
-    return pl.scan_csv(
-        path,
-        has_header=False,
-        skip_lines=header_lines,
-        schema={name: _SCHEMA.get(name, pl.String) for name in names},
-        quote_char=None,
-        ignore_errors=True,
-        glob=False,
-    )
 
 
 def _order(path: Path) -> tuple[str, ...]:
@@ -89,28 +75,13 @@ def _is_user_and_item(user: str, item: str) -> bool:
 # ---------------------------------------------------------------------------------- JSON lines
 
 
-def _reviews(path: Path, reading: Reading) -> Iterator[Row]:
-    for number, line in lines(path):
-        if not line:
-            continue
-        try:
-            row = _row(json.loads(line))
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            reading.bad.add("an unreadable line", f"{path.name}:{number}")
-        else:
-            yield row
-
-
-def _row(review: dict[str, Any]) -> Row:
+def _review(line: str) -> list[Row]:
     """2014 and 2018 have a reviewerID, 2023 a user_id; missing values are None."""
+    review: dict[str, Any] = json.loads(line)
     if "reviewerID" in review:
         names = ("reviewerID", "asin", "overall", "unixReviewTime")
-    elif "parent_asin" in review:
-        names = ("user_id", "parent_asin", "rating", "timestamp")
     else:
-        names = ("user_id", "asin", "rating", "timestamp")
-    values = map(review.get, names)
-    return tuple(
-        None if value is None else kind(value)
-        for kind, value in zip((str, str, float, int), values, strict=True)
-    )
+        item = "parent_asin" if "parent_asin" in review else "asin"
+        names = ("user_id", item, "rating", "timestamp")
+    values = zip((str, str, float, int), map(review.get, names), strict=True)
+    return [tuple(None if value is None else kind(value) for kind, value in values)]

@@ -9,7 +9,7 @@ import polars as pl
 
 from rankfold.data.read.documents import Documents
 from rankfold.data.read.keyed_tables import TextTable
-from rankfold.data.read.reading import Reading
+from rankfold.data.read.reading import Reading, scan_csv
 from rankfold.data.sources import tsv
 
 FOLDER = Path(__file__).parents[1] / "bundled" / "debian"
@@ -78,17 +78,8 @@ def _named(relations: pl.LazyFrame) -> pl.LazyFrame:
     """Pairs of names. Packages that are related in several ways are one pair."""
     names = _table("packages", PACKAGES).select("name").collect()["name"]  # in order of number
     pairs = relations.select("from", "to").unique(maintain_order=True)
-    return pairs.select(
-        query=pl.lit(names).gather(pl.col("from")), candidate=pl.lit(names).gather(pl.col("to"))
-    )
+    return tsv.named(pairs, names)
 
 
 def _table(name: str, schema: dict[str, type[pl.DataType]]) -> pl.LazyFrame:
-    return pl.scan_csv(
-        FOLDER / f"{name}.tsv.zst",
-        has_header=False,
-        separator="\t",
-        schema=schema,
-        quote_char=None,
-        glob=False,
-    )
+    return scan_csv(FOLDER / f"{name}.tsv.zst", schema, separator="\t")

@@ -5,6 +5,7 @@ pairs once more, and have a ``valid.txt`` or ``val.txt``.
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -21,15 +22,12 @@ _NUMBERS = pl.col("query", "candidate").cast(pl.Int64, strict=False)
 
 def read(paths: list[Path], reading: Reading) -> Mapping[int, pl.LazyFrame]:
     """Rows ``query`` (user) and ``candidate`` (item) of each split, by its number."""
-    files = [file for path in paths for file in unpacked(path, _SPLIT_OF, reading.scratch)]
-    by_split = {_SPLIT_OF.get(plain_name(file)): file for file in files}
-    if not {TRAIN, TEST} <= set(by_split) or len(by_split) < len(files) or None in by_split:
-        named = ", ".join(file.name for file in files) or "none of them"
+    files = [*chain(*(unpacked(path, _SPLIT_OF, "splits", reading.scratch) for path in paths))]
+    by_split = {_SPLIT_OF.get(plain_name(file), -1): file for file in files}
+    if not {TRAIN, TEST} <= by_split.keys() or len(by_split) < len(files) or -1 in by_split:
         raise UserError(
-            f"expected train.txt, test.txt and optionally valid.txt, got {named}",
+            "expected train.txt, test.txt and optionally valid.txt, got "
+            + ", ".join(file.name for file in files),
             hint="name the folder that holds them, or the files",
         )
-    return {
-        number: read_adjacency(by_split[number]).select(_NUMBERS)
-        for number in sorted(number for number in by_split if number is not None)
-    }
+    return {n: read_adjacency(by_split[n]).select(_NUMBERS) for n in sorted(by_split)}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankfold.data.read.files import lines, unpacked
-from rankfold.data.read.reading import Reading
+from rankfold.data.read.reading import Reading, scan_csv
 from rankfold.errors import UserError
 
 COLUMNS = {"query": pl.Int64, "candidate": pl.Int64, "grade": pl.Float64, "time": pl.Int64}
@@ -39,32 +39,20 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
 
     A cell that is not a number is left empty: it counts as a bad row later.
     """
-    return pl.concat([_scan(_ratings_file(path, reading)) for path in paths])
-
-
-def _ratings_file(path: Path, reading: Reading) -> Path:
-    """``path`` itself, or the ratings in the folder or zip file ``path``."""
-    for layout in _LAYOUTS:
-        if files := unpacked(path, [layout.file], reading.scratch):
-            return files[0]
-    raise UserError(
-        f"{path} holds no MovieLens ratings",
-        hint=f"a release unpacks to a folder with {', '.join(x.file for x in _LAYOUTS)}",
-    )
+    names = [layout.file for layout in _LAYOUTS]
+    files = [unpacked(path, names, "MovieLens ratings", reading.scratch)[0] for path in paths]
+    return pl.concat(map(_scan, files))
 
 
 def _scan(path: Path) -> pl.LazyFrame:
     layout = _layout(path)
-    return pl.scan_csv(
+    columns = scan_csv(
         path,
-        has_header=False,
+        _schema(layout.separator),
         skip_lines=layout.header_lines,
         separator=layout.separator[0],
-        schema=_schema(layout.separator),
-        quote_char=None,
-        ignore_errors=True,
-        glob=False,
-    ).select(list(COLUMNS))
+    )
+    return columns.select(list(COLUMNS))
 
 
 def _layout(path: Path) -> _Layout:

@@ -3,16 +3,17 @@
 A line is ``user TAB song TAB plays``, without a header.
 """
 
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
 
 from rankfold.data.read.files import lines, unpacked
-from rankfold.data.read.reading import Reading
+from rankfold.data.read.reading import Reading, scan_csv
 from rankfold.errors import UserError
 
 _COLUMNS = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64}
-_FILES = ("train_triplets.txt",)
+_NAMES = ("train_triplets.txt",)
 
 
 def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
@@ -20,14 +21,8 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
 
     A cell that is not a number is left empty: it counts as a bad row later.
     """
-    return pl.concat([_scan(file) for path in paths for file in _files(path, reading)])
-
-
-def _files(path: Path, reading: Reading) -> list[Path]:
-    files = unpacked(path, _FILES, reading.scratch)
-    if not files:
-        raise UserError(f"{path} holds no taste profiles", hint=f"expected {_FILES[0]}")
-    return files
+    files = [unpacked(path, _NAMES, "taste profiles", reading.scratch) for path in paths]
+    return pl.concat(map(_scan, chain(*files)))
 
 
 def _scan(path: Path) -> pl.LazyFrame:
@@ -37,12 +32,4 @@ def _scan(path: Path) -> pl.LazyFrame:
             f"{path} is not a file of taste profiles: its first line is {first_line[:80]!r}",
             hint="expected a user, a song and a number of plays, separated by tabs",
         )
-    return pl.scan_csv(
-        path,
-        has_header=False,
-        separator="\t",
-        schema=_COLUMNS,
-        quote_char=None,
-        ignore_errors=True,
-        glob=False,
-    )
+    return scan_csv(path, _COLUMNS, separator="\t")

@@ -7,6 +7,7 @@ file of the training set has one movie, a combined file thousands of them.
 import re
 from collections.abc import Iterable, Iterator
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -16,27 +17,17 @@ from rankfold.data.read.reading import SPOOL_ROWS, Reading, spool_frames
 from rankfold.errors import UserError
 
 _SCHEMA = {"query": pl.Int64, "candidate": pl.Int64, "grade": pl.Float64, "time": pl.Int64}
-_FILES = ("combined_data_*.txt", "mv_*.txt")
+_NAMES = ("combined_data_*.txt", "mv_*.txt")
 BLOCK = 2**24  # bytes
 
 
 def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` (customer), ``candidate`` (movie), ``grade`` (stars) and ``time``."""
-    files = [file for path in paths for file in _files(path, reading)]
-    return spool_frames(
-        _joined(frame for file in files for frame in _blocks(file)), _SCHEMA, reading
-    )
-
-
-def _files(path: Path, reading: Reading) -> list[Path]:
-    """The file itself, or those of a folder or zip file; in a folder also of its training_set."""
-    inside = path / "training_set"
-    files = unpacked(inside if inside.is_dir() else path, _FILES, reading.scratch)
-    if not files:
-        raise UserError(
-            f"{path} holds no ratings of the Netflix Prize", hint=f"expected {' or '.join(_FILES)}"
-        )
-    return files
+    inside = [path / "training_set" for path in paths]
+    folders = [one if one.is_dir() else path for path, one in zip(paths, inside, strict=True)]
+    what = "ratings of the Netflix Prize"
+    files = chain(*(unpacked(path, _NAMES, what, reading.scratch) for path in folders))
+    return spool_frames(_joined(chain.from_iterable(map(_blocks, files))), _SCHEMA, reading)
 
 
 def _blocks(path: Path) -> Iterator[pl.DataFrame]:
@@ -57,14 +48,13 @@ def _blocks(path: Path) -> Iterator[pl.DataFrame]:
 
 def _joined(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """The same rows in fewer frames: most movies have a small file."""
-    waiting: list[pl.DataFrame] = []
+    joined = pl.DataFrame(schema=_SCHEMA)
     for frame in frames:
-        waiting.append(frame)
-        if sum(len(one) for one in waiting) >= SPOOL_ROWS:
-            yield pl.concat(waiting)
-            waiting = []
-    if waiting:
-        yield pl.concat(waiting)
+        joined = joined.vstack(frame)
+        if len(joined) >= SPOOL_ROWS:
+            yield joined
+            joined = joined.clear()
+    yield joined
 
 
 def _ratings(text: bytes, movie: int | None) -> pl.DataFrame:

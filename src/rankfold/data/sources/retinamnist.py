@@ -4,30 +4,14 @@
 """
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-
-from rankfold.data.build import graded
-from rankfold.data.read.reading import Reading
-from rankfold.types import Dataset, Graded
+from rankfold.data.read import graded_rows
+from rankfold.data.read.graded_rows import RowOptions
+from rankfold.data.read.reading import RawRows, Reading
 
 FILE = Path(__file__).parents[1] / "bundled" / "retinamnist" / "retinamnist.npz"
-SPLITS = {"train": "train", "validation": "val", "test": "test"}
-GRADES = ("0", "1", "2", "3", "4")
 
 
-def read(_paths: list[Path], _reading: Reading) -> Dataset:
+def read(_paths: list[Path], reading: Reading) -> RawRows:
     """The official splits, in the order train, validation, test."""
-    with np.load(FILE, allow_pickle=False) as arrays:
-        return graded.dataset(
-            {name: _split(arrays, theirs) for name, theirs in SPLITS.items()}, GRADES
-        )
-
-
-def _split(arrays: Any, name: str) -> Graded:
-    images = torch.from_numpy(arrays[f"{name}_images"])
-    grades = torch.from_numpy(arrays[f"{name}_labels"]).flatten().long()
-    nothing = torch.empty(len(grades), 0)
-    return Graded(nothing, nothing.int(), images, grades)
+    return graded_rows.read(FILE, RowOptions(), reading)

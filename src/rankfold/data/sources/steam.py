@@ -6,15 +6,13 @@ line with a list of reviews. Lines are parsed as literals, never evaluated.
 
 import ast
 import re
-from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from rankfold.data.read.files import lines
-from rankfold.data.read.reading import Reading, spool
+from rankfold.data.read.reading import Reading, parse_lines, spool
 
 Row = tuple[Any, ...]
 
@@ -23,7 +21,7 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` (user name, or user id without one), ``candidate`` (game) and ``time``."""
     schema = {"query": pl.String, "candidate": pl.String, "date": pl.String}
     time = pl.col("date").str.to_date("%Y-%m-%d", strict=False).dt.epoch("s")
-    rows = chain.from_iterable(_rows(path, review, reading) for path in paths)
+    rows = chain.from_iterable(parse_lines(path, review, reading) for path in paths)
     return spool(rows, schema, reading).select("query", "candidate", time=time)
 
 
@@ -33,20 +31,8 @@ def read_users(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     They have no time: the crawled pages omit the year of the latest dates.
     """
     schema = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64}
-    rows = chain.from_iterable(_rows(path, _reviews_of_user, reading) for path in paths)
+    rows = chain.from_iterable(parse_lines(path, _reviews_of_user, reading) for path in paths)
     return spool(rows, schema, reading)
-
-
-def _rows(path: Path, parse: Callable[[str], list[Row]], reading: Reading) -> Iterator[Row]:
-    for number, line in lines(path):
-        if not line:
-            continue
-        try:
-            rows = parse(line)
-        except (ValueError, SyntaxError, TypeError, AttributeError, KeyError, RecursionError):
-            reading.bad.add("an unreadable line", f"{path.name}:{number}")
-        else:
-            yield from rows
 
 
 def _reviews_of_user(line: str) -> list[Row]:

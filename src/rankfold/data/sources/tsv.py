@@ -38,6 +38,16 @@ def read(path: Path, names: Sequence[str]) -> pl.DataFrame:
         return table.collect()
 
 
+def read_links(paths: Sequence[Path], *files: str, names: Sequence[str]) -> list[pl.DataFrame]:
+    """The rows of one file, and pairs ``from, to`` of their numbers from another."""
+    about, links = find(paths, *files)
+    rows = read(about, names)
+    check_rows(rows, about.name)
+    table = read(links, ("from", "to"))
+    ends = {end: numbers(table[end], len(rows), links.name) for end in table.columns}
+    return [rows, pl.DataFrame(ends).explode("from").explode("to").drop_nulls()]
+
+
 def numbers(column: pl.Series, n: int, where: str) -> pl.Series:
     """Lists of numbers below n, which are separated by spaces."""
     lists = column.fill_null("").str.extract_all(r"\S+")
@@ -83,12 +93,13 @@ def numbered(pairs: pl.DataFrame, keys: pl.Series, words: pl.Series) -> Document
     for side, column in (("query", "from"), ("candidate", "to")):
         used = pairs[column].unique().sort()
         tables[side] = TextTable(f"the {side} texts", keys.gather(used), words.gather(used))
-    rows = pairs.lazy().select(
-        "split",
-        query=pl.lit(keys).gather(pl.col("from")),
-        candidate=pl.lit(keys).gather(pl.col("to")),
-    )
-    return Documents(rows, tables)
+    return Documents(named(pairs.lazy(), keys, "split"), tables)
+
+
+def named(pairs: pl.LazyFrame, keys: pl.Series, *columns: str) -> pl.LazyFrame:
+    """Pairs ``from, to`` of numbers as pairs of keys, with some other columns."""
+    query, candidate = (pl.lit(keys).gather(pl.col(end)) for end in ("from", "to"))
+    return pairs.select(*columns, query=query, candidate=candidate)
 
 
 def drawn_by_pair(pairs: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ class AlsConfig(Settings):
     steps: int = setting(2, at_least=1, help="steps of conjugate gradients in a sweep")
     start: Start = setting("random", help="first candidates: random, or from spectral rg2")
     weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
+    used_with: ClassVar = {"steps": ("inner", "cg")}
 
 
 class LeastSquares(NamedTuple):
@@ -108,6 +109,7 @@ def alternate(
 ) -> Iterator[Step]:
     """Run ``config.sweeps`` sweeps, a step after each. The query step comes last."""
     rows = training_rows(data, config.weights, run.device)
+    config = config.for_data(rows, run.comm)
     problem = make(rows, config, run.comm)
     o, given = problem.objective, run.resume
     shards = _candidate_shards(o.rows, config, run, None if given is None else given["candidates"])

@@ -1,29 +1,73 @@
 """WRMF [hu2008] and iALS [rendle2022]: a square for each pair and a small one for every other."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
 
 from rankfold.config import setting
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.methods.als.alternating import AlsConfig, exact, method
 from rankfold.objectives.implicit import ials, wrmf
-from rankfold.types import Choices, Range
+from rankfold.types import Choices, Comm, Interactions, Range
+
+# Defaults, see docs/decisions/0027-defaults-from-the-data.md
+_REG = 0.01
+_RATIO = 10.0  # of the weight of all pairs to that of the chosen ones
+_MAX_BACKGROUND = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WrmfConfig(AlsConfig):
     """Settings of ``wrmf``."""
 
-    reg: float = setting(1.0, at_least=0, help="regularisation (lambda)")
-    alpha: float = setting(40.0, at_least=0, help="confidence of a pair is 1 + alpha")
+    reg: float | None = setting(
+        None, at_least=0, help="regularisation (lambda); none: 0.01 sqrt(queries x candidates)"
+    )
+    alpha: float | None = setting(
+        None, at_least=0, help="confidence of a pair is 1 + alpha; none: 1 over 10 times density"
+    )
     nu: float = setting(0.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
+
+    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+        """With the weights and, for nu = 0, about the regularisation of ``ials``, if open."""
+        size, background = _size(rows, comm), _background(rows, comm)
+        reg = _REG * (size**0.5 if self.nu == 0 else 1.0)
+        return replace(
+            self,
+            reg=reg if self.reg is None else self.reg,
+            alpha=1 / background if self.alpha is None else self.alpha,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IalsConfig(AlsConfig):
     """Settings of ``ials``."""
 
-    reg: float = setting(0.003, at_least=0, help="regularisation (lambda)")
-    background: float = setting(0.03, at_least=0, help="weight of a pair that was not chosen (a0)")
+    reg: float = setting(_REG, at_least=0, help="regularisation (lambda)")
+    background: float | None = setting(
+        None, at_least=0, help="weight of a pair that was not chosen (a0); none: 10 times density"
+    )
     nu: float = setting(1.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
+
+    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+        if self.background is not None:
+            return self
+        return replace(self, background=_background(rows, comm))
+
+
+def _background(rows: Interactions, comm: Comm) -> float:
+    """The a0 at which the squares of all pairs have ``_RATIO`` times the weight of the chosen ones.
+
+    That is ``_RATIO`` times the density, at most ``_MAX_BACKGROUND``.
+    """
+    n_pairs = max(1.0, sum_over_ranks(rows.n_pairs, comm))
+    return min(_MAX_BACKGROUND, _RATIO * n_pairs / max(1.0, _size(rows, comm)))
+
+
+def _size(rows: Interactions, comm: Comm) -> float:
+    """The number of all pairs; queries without a chosen one do not count."""
+    return float(sum_over_ranks(int((rows.counts() > 0).sum()), comm)) * rows.n_candidates
 
 
 WRMF = method(

@@ -5,7 +5,7 @@ the negatives.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rankfold.config import setting
 from rankfold.errors import UserError
@@ -39,17 +39,25 @@ _SAMPLED: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WeightedConfig(AlsConfig):
-    """Settings of ``rg2-weighted`` and ``rgx``."""
+    """Settings of ``rg2-weighted``. The authors' code uses ``beta`` in RGx alone."""
 
-    reg: float = setting(0.03, at_least=0, help="regularisation (lambda)")
-    alpha: float = setting(0.02, at_least=0, help="extra weight of a pair")
+    reg: float = setting(0.1, at_least=0, help="regularisation (lambda)")
+    alpha: float = setting(0.06, at_least=0, help="extra weight of a pair")
     regulariser: Literal["frequency", "weighted", "plain", "matrix"] = setting(
         "frequency", help="how the regularisation grows with the pairs of a row"
     )
     nu: float = setting(1.0, at_least=0, help="power of the frequency regulariser")
     start: Start = "spectral"
     variant: Literal["exact", "released"] = setting("exact", help="released: the authors' code")
-    beta: float = setting(0.1, at_least=0, at_most=1, help="released: weight of the Gram matrix")
+    beta: float = setting(0.1, at_least=0, at_most=1, help="released rgx: reduces the Gram matrix")
+    used_with: ClassVar = {"nu": ("regulariser", "frequency"), "beta": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RgxConfig(_WeightedConfig):
+    """Settings of ``rgx``."""
+
+    used_with: ClassVar = {"beta": ("variant", "released")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +100,7 @@ RG2_WEIGHTED = method(
 RGX = method(
     "rgx",
     lambda rows, config, comm: _by_variant(rgx(_weighted(rows, config, comm)), config),
-    _WeightedConfig,
+    _RgxConfig,
     "softmax to second order with its interaction term, exactly, extra weight on the pairs",
     **_WEIGHTED,
 )

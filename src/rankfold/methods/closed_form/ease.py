@@ -7,9 +7,10 @@ does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -18,17 +19,37 @@ from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.kernels.topk import top_k
-from rankfold.types import Dataset, Interactions, Method, Model, Opened, Range, Run, Step, TopK
+from rankfold.types import (
+    Comm,
+    Dataset,
+    Interactions,
+    Method,
+    Model,
+    Opened,
+    Range,
+    Run,
+    Step,
+    TopK,
+)
 
 QUERY_BLOCK, PAIR_BLOCK = 1024, 2**22  # of a block
+_REG_BY_SIZE = 4.0  # docs/decisions/0027-defaults-from-the-data.md
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
     """Settings of ``ease``."""
 
-    reg: float = setting(300.0, above=0, help="regularisation; usually 50 to 1000")
+    reg: float | None = setting(
+        None, above=0, help="regularisation; none: 4 times the mean number of a query's pairs"
+    )
     largest: int = setting(20_000, help="most candidates; time grows with N^3, memory with 4 N^2")
+
+    def for_data(self, rows: Interactions, _comm: Comm) -> Self:
+        if self.reg is not None:
+            return self
+        n_queries = max(1, int((rows.counts() > 0).sum()))
+        return replace(self, reg=_REG_BY_SIZE * max(1.0, rows.n_pairs / n_queries))
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
@@ -38,6 +59,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """
     began = perf_counter()
     rows = data.split("train").to(run.device)
+    config = config.for_data(rows, run.comm)
     n = rows.n_candidates
     if n > config.largest:
         raise UserError(
@@ -48,6 +70,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     for start, stop in blocks(rows, QUERY_BLOCK, PAIR_BLOCK):
         part = _dense(rows.part(start, stop))
         gram.addmm_(part.T, part)
+    assert config.reg is not None
     gram.diagonal().add_(config.reg)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
     del gram

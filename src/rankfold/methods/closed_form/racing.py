@@ -1,11 +1,13 @@
-"""Select the best of many points on the validation queries, on more queries the fewer are left.
+"""Compare many points on the validation queries, on more queries the fewer are left.
 
 All points are measured on a sample. Those that may still be better than the best by more than
-``_MIN_GAIN`` are measured on equally many further queries, then on twice and four times as many.
+``MIN_GAIN`` are measured on equally many further queries, then on twice as many, and so on. What is
+left cannot be told apart: each point has a weight by its distance from the best.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -16,9 +18,11 @@ from rankfold.distributed.collectives import row_offset, sum_over_ranks
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Judge
 
-STAGES = (1, 1, 2, 4)  # times the sample
-_MAX_ERRORS = 1.5  # standard errors by which a difference may be wrong
-_MIN_GAIN = 0.01  # relative to the best score: the smallest improvement of interest
+STAGES = (1, 1, 2, 4, 8)  # times the sample
+MAX_ERRORS = 2.0  # standard errors by which a difference may be wrong
+MIN_GAIN = 0.003  # relative to the best score: the smallest improvement of interest
+
+_TINY, _MAX_DISTANCE = 1e-12, 50.0  # of a standard error; of a point from the best
 
 P = TypeVar("P")
 
@@ -50,8 +54,10 @@ def race(
     values: dict[P, list[Tensor]],
     measure: Callable[[list[P], int], dict[P, Tensor]],
     n_stages: int,
-) -> P:
-    """The best of the points, on as many queries as the choice needs.
+) -> dict[P, float]:
+    """The points that may be the best, best first, with their weights.
+
+    A weight is exp(-z), where z is the lead of the best in standard errors: 1 for the best.
 
     Args:
         points: at least one.
@@ -66,13 +72,15 @@ def race(
             values.setdefault(point, []).append(measured)
         known = {point: torch.cat(values[point][: stage + 1]) for point in left}
         best = max(left, key=lambda point: mean(known[point])[0])
-        min_gain = _MIN_GAIN * mean(known[best])[0]
+        min_gain = MIN_GAIN * mean(known[best])[0]
         leads = {point: mean(known[best] - known[point]) for point in left}
-        gains = {point: _MAX_ERRORS * error - lead for point, (lead, error) in leads.items()}
+        gains = {point: MAX_ERRORS * error - lead for point, (lead, error) in leads.items()}
         left = [point for point in left if point == best or gains[point] > min_gain]
         if len(left) == 1:
             break
-    return best
+    left.sort(key=lambda point: leads[point][0])
+    distances = {point: leads[point][0] / max(leads[point][1], _TINY) for point in left}
+    return {point: math.exp(-min(z, _MAX_DISTANCE)) for point, z in distances.items()}
 
 
 def mean(values: Tensor) -> tuple[float, float]:

@@ -7,7 +7,8 @@ validation queries (``race``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -205,7 +206,7 @@ class PathSearch:
         self.solved[place] = _Solved(objective, spectrum, self.products(objective, spectrum))
         self.tried[place] = 0.0
         if self.stages and len(spectrum.values) > 0:
-            best = race(self.points(place), self.values, self.measure, n_stages=1)
+            best = next(iter(race(self.points(place), self.values, self.measure, n_stages=1)))
             self.tried[place] = mean(self.values[best][0])[0]
         order = sorted(self.solved, key=lambda place: -self.tried[place])
         self.solved = {place: self.solved[place] for place in order[:_MAX_DECOMPOSITIONS]}
@@ -297,9 +298,19 @@ class PathSearch:
         if not self.values:
             return self.model(self.points(next(iter(self.solved)))[-1])
         points = [point for point in self.values if point.place in self.solved]
-        best = race(points, self.values, self.measure, len(self.stages))
+        best = self.blended(points)
         variants = [best._replace(discount=discount) for discount in self.discounts()]
-        return self.model(race(variants, self.values, self.measure, len(self.stages)))
+        return self.model(self.blended(variants))
+
+    def blended(self, points: list[PathPoint]) -> PathPoint:
+        """The mean of the points that may be the best, or the best if it is clearly better."""
+        weights = race(points, self.values, self.measure, len(self.stages))
+        best, blend = next(iter(weights)), _blend(weights)
+        for stage in range(len(self.values.get(blend, [])), len(self.values[best])):
+            measured = self.measure([blend], stage)[blend]
+            self.values.setdefault(blend, []).append(measured)
+        lead, error = mean(torch.cat(self.values[best]) - torch.cat(self.values[blend]))
+        return best if lead > error else blend
 
     def model(self, point: PathPoint) -> Model:
         spectrum, solution = self.solved[point.place].spectrum, self.solution(point)
@@ -316,9 +327,8 @@ class PathSearch:
         if len(self.values) > 1:
             path = {one: self.note(one) for one in self.values}
             notes |= {"chosen_by": "validation", "path": list(path.values())}
-            score = path[point]["score"]
-            course = [*self.course[:-1], *({**last, "score": score} for last in self.course[-1:])]
-            notes |= {"score": score, "course": course}
+            score = {"score": path[point]["score"]}
+            notes |= {**score, "course": [*self.course[:-1], self.course[-1] | score]}
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
         queries = _fold(solution, self.rows, e, self.shards)
@@ -340,6 +350,26 @@ class PathSearch:
         score, error = mean(torch.cat(self.values[point]))
         exponents = {"query_exponent": e, "candidate_exponent": beta}
         return {**exponents, **settings, "score": score, "error": error}
+
+
+def _blend(weights: Mapping[PathPoint, float]) -> PathPoint:
+    """The weighted mean of the points with the best exponents.
+
+    Points that cannot be told apart differ by chance. Their mean is as good, and steadier.
+    """
+    place = next(iter(weights)).place
+    own = {point: weight for point, weight in weights.items() if point.place == place}
+    total = sum(own.values())
+
+    def mean_of(value: Callable[[PathPoint], float]) -> float:
+        known = {value(point) for point in own}
+        if len(known) == 1:
+            return known.pop()
+        return round(sum(weight * value(point) for point, weight in own.items()) / total, 3)
+
+    rank = round(math.exp(mean_of(lambda point: math.log(point.rank))))
+    threshold, discount = mean_of(lambda p: p.threshold), mean_of(lambda p: p.discount)
+    return PathPoint(place, rank, threshold, discount)
 
 
 def _with_defaults(config: Config) -> Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -32,7 +32,11 @@ class PlainConfig(AlsConfig):
 
     reg: float = setting(0.3, at_least=0, help="regularisation (lambda)")
     solver: Literal["spectral", "als"] = setting("spectral", help="one decomposition, or sweeps")
-    tolerance: float = setting(0.01, above=0, below=1, help="largest residual at the end")
+    tolerance: float = setting(1e-4, above=0, below=1, help="largest residual at the end")
+    used_with: ClassVar = {
+        "tolerance": ("solver", "spectral"),
+        **dict.fromkeys(("sweeps", "inner", "steps", "start"), ("solver", "als")),
+    }
 
 
 def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:

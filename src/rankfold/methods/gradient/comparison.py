@@ -72,7 +72,9 @@ class UniformConfig(ComparisonConfig):
     """Settings of the methods with uniform negatives."""
 
     negatives: int = setting(10, at_least=1, help="random candidates to compare a pair with")
-    weight_decay: float = 1e-6
+    weight_decay: float | None = setting(
+        None, at_least=0, help="weight decay; none: 0.02 over the number of queries"
+    )
 
 
 class Combination(NamedTuple):
@@ -203,6 +205,7 @@ def against(loss: str, positive: Tensor, scores: Tensor, times: Tensor | None) -
 def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
     """Train the encoder on the pairs."""
     rows = training_rows(data, config.weights, run.device)
+    config = config.for_data(rows, run.comm)
     encoder: Scaled | Biased = trained_encoder(data, rows, config, run, candidates="divisible")
     if parts.bias:
         encoder = Biased(encoder, odds(rows, config.negatives, run.comm)).to(run.device)

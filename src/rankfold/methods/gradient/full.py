@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -29,10 +29,21 @@ from rankfold.types import Dataset, FullLoss, Method, Run, Step
 class FullConfig(EncoderConfig):
     """Settings of ``softmax`` and ``sparsemax``. A batch has queries with all their choices."""
 
-    batch_size: int = setting(512, at_least=1, help="queries in a batch")
+    batch_size: int | None = setting(
+        None, at_least=1, help="queries in a batch; none: 32 to 512, by their number"
+    )
+    lr: float = 0.005
     optimiser: Literal["adam", "adamw", "sgd"] = setting(
         "adam", help="dense optimisers alone: every candidate has a gradient"
     )
+    weight_decay: float | None = setting(
+        None, at_least=0, help="weight decay; none: 0.15 over the number of queries"
+    )
+    BATCHES: ClassVar[tuple[int, int]] = 32, 512
+    QUERY_DECAY: ClassVar[float] = 0.15
+
+    def n_examples(self, _n_pairs: int, n_queries: int) -> int:
+        return n_queries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +56,7 @@ class _AnyFullConfig(FullConfig):
 def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
     """Train the encoder on queries with all their choices."""
     rows = training_rows(data, config.weights, run.device)
+    config = config.for_data(rows, run.comm)
     encoder = trained_encoder(data, rows, config, run)
 
     def losses(batch: Rows, _rng: torch.Generator) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,12 @@ from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import RowRange, Tower, Towers
 from rankfold.kernels.sparse import in_file
+from rankfold.training.batches import default_batch
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
 from rankfold.types import (
+    Comm,
     Dataset,
     Encoder,
     Features,
@@ -42,10 +44,33 @@ _TOWER = "tower."  # prefix of the names of the candidates' tower in a model
 class EncoderConfig(Training):
     """Settings of vectors and scores."""
 
-    batch_size: int = setting(2048, at_least=1, help="pairs in a batch")
+    batch_size: int | None = setting(
+        None, at_least=1, help="pairs in a batch; none: 256 to 2048, by their number"
+    )
     encoder: EncoderKind = setting("tables", help="tables: a vector per row; towers: also features")
     similarity: Literal["dot", "cosine"] = setting("dot", help="inner product or cosine of vectors")
     temperature: float = setting(1.0, above=0, help="scores are divided by it")
+    BATCHES: ClassVar[tuple[int, int]] = 256, 2048  # where batch_size is open
+    QUERY_DECAY: ClassVar[float] = 0.02  # weight_decay times the number of queries, where open
+
+    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+        """With a batch size by the number of pairs and a weight decay of c/M, where open.
+
+        The loss is a mean over pairs, in which a query has a share of about 1/M, and its vector
+        decays in every update. So c/M keeps the balance of both, whatever the size of the data.
+        """
+        batch_size, decay = self.batch_size, self.weight_decay
+        n_queries = int(sum_over_ranks(int((rows.counts() > 0).sum()), comm))
+        if batch_size is None:
+            examples = self.n_examples(int(sum_over_ranks(rows.n_pairs, comm)), n_queries)
+            batch_size = default_batch(examples, *self.BATCHES)
+        if decay is None:
+            decay = self.QUERY_DECAY / max(1, n_queries)
+        return replace(self, batch_size=batch_size, weight_decay=decay)
+
+    def n_examples(self, n_pairs: int, _n_queries: int) -> int:
+        """The number of examples of an epoch."""
+        return n_pairs
 
 
 def trained_encoder(

@@ -1,10 +1,11 @@
-"""RG2 on any encoder by Newton's method: few steps, each on all pairs; [rg2]."""
+"""RG2 or RGx on any encoder by Newton's method: few steps, each on all pairs; [rg2]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -16,6 +17,7 @@ from rankfold.methods.gradient.model import EncoderKind, make_encoder, model_of,
 from rankfold.methods.pair_weights import training_rows
 from rankfold.solvers.newton_cg import (
     Iterate,
+    LossForm,
     NewtonLimits,
     Params,
     State,
@@ -35,6 +37,8 @@ class Config(Settings):
 
     width: int = setting(64, at_least=1, help="length of the vectors")
     encoder: EncoderKind = setting("tables", help="tables: a vector per row; towers: also features")
+    objective: Literal["rg2", "rgx"] = setting("rg2", help="rgx: with the interaction term")
+    alpha: float = setting(0.0, at_least=0, help="extra weight of a pair")
     reg: float = setting(0.3, at_least=0, help="regularisation of all parameters, per row")
     steps: int = setting(30, at_least=1, help="most Newton steps; validation stops earlier")
     products: int = setting(50, at_least=1, help="most products with the curvature in a step")
@@ -93,6 +97,7 @@ def _descent(
         {name: parameter.detach().clone() for name, parameter in module.named_parameters()},
         rows,
         config.reg / (rows.n_queries + rows.n_candidates),
+        form=LossForm(config.objective, config.alpha),
         steps=steps,
         curvature=hessian_product if config.encoder == "tables" else gauss_newton_product,
         limits=NewtonLimits(steps=config.products),
@@ -101,7 +106,7 @@ def _descent(
 
 
 METHOD = Method(
-    summary="rg2 on vectors from any encoder, by Newton's method with conjugate gradients",
+    summary="rg2 or rgx on vectors from any encoder, by Newton's method with conjugate gradients",
     config=Config,
     data_kind="interactions",
     fit=fit,

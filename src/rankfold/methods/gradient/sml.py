@@ -131,6 +131,8 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     sigmoids, not clipped.
     """
     rows = training_rows(data, config.weights, run.device)
+    config = config.for_data(rows, run.comm)
+    assert config.batch_size is not None
     ball = UnitBall(data, rows, config, run)
     sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
     pools = Pools(sampler)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from rankfold.config import setting
+from rankfold.kernels.single_positive import uib
 from rankfold.methods.gradient.comparison import (
     PAPER_SPACE,
     UNIFORM_SPACE,
     Pools,
     UniformConfig,
-    against,
     encode,
     sampler_context,
     score_pool,
@@ -33,12 +35,25 @@ from rankfold.training.replicas import Sides
 from rankfold.types import Batch, Dataset, Run, Step
 
 
-def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UibConfig(UniformConfig):
+    """Settings of ``uib``."""
+
+    margin: float | None = setting(
+        None, at_least=0, help="distance to the boundary that costs nothing; none: logistic loss"
+    )
+
+
+def fit(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
     """Learn a boundary b_x per query, with the vectors; [zhuo2022].
 
-    loss = phi(b_x - s_y) + mean over negatives of phi(s_j - b_x), phi = softplus
+    loss = phi(b_x - s_y) + mean over negatives of phi(s_j - b_x)
+
+    with phi(z) = log(1 + exp z), or [z + margin]_+ with a margin.
     """
     rows = training_rows(data, config.weights, run.device)
+    config = config.for_data(rows, run.comm)
+    assert config.batch_size is not None
     module = nn.Module()
     module.encoder = encoder = trained_encoder(data, rows, config, run, candidates="divisible")
     module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
@@ -54,7 +69,8 @@ def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
         positive = (queries * chosen).sum(dim=1).float()
         scores = score_pool(queries, others).float()
         valid = usable(config.mask, batch, pool, rows)
-        return against("uib", positive - edge[:, 0], scores - edge, valid)
+        times = torch.ones_like(scores, dtype=torch.bool) if valid is None else valid
+        return uib(positive - edge[:, 0], scores - edge, times, config.margin)
 
     task = Task(
         module=module,
@@ -69,7 +85,7 @@ def fit(data: Dataset, config: UniformConfig, run: Run) -> Iterator[Step]:
 
 METHOD = gradient_method(
     "each choice above the query's own boundary, random candidates below it",
-    UniformConfig,
+    UibConfig,
     fit,
     paper="zhuo2022",
     space=UNIFORM_SPACE,

@@ -1,7 +1,5 @@
 """CBA: the best true-positive rate at a low false-positive rate, for ordered grades; [cba]."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,17 +11,7 @@ from rankfold.config import setting
 from rankfold.encoders.row_inputs import RowShape
 from rankfold.kernels.low_fpr import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, rank_weights
-from rankfold.methods.ordinal.scores import mean_score
-from rankfold.methods.ordinal.training import (
-    SPACE,
-    BatchLoss,
-    FitContext,
-    GradedBatch,
-    GradedConfig,
-    Recipe,
-    block_rows,
-    method,
-)
+from rankfold.methods.ordinal import training
 from rankfold.samplers.rank_cache import RankCache
 from rankfold.types import Range
 
@@ -32,7 +20,7 @@ _MAX_SIGMA = 0.35  # of the default; about the paper's sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CbaConfig(GradedConfig):
+class CbaConfig(training.GradedConfig):
     """The negatives around the tolerated rate count."""
 
     dropout: float = 0.3  # more than the other methods: the highest negatives are soon memorised
@@ -50,7 +38,7 @@ class CbaConfig(GradedConfig):
     classes: float = setting(1.0, at_least=0, help="weight of a cross-entropy, on extra outputs")
 
 
-def rank_weighted_loss(context: FitContext) -> BatchLoss:
+def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
     """The rank-weighted pairwise loss, one value per threshold; [cba], Alg. 1.
 
     The batch enters the cache first. The cache estimates the ranks by the current head; the weights
@@ -60,7 +48,7 @@ def rank_weighted_loss(context: FitContext) -> BatchLoss:
     config: CbaConfig = context.config
     cache, sigma = fill_cache(context), config.sigma or _default_sigma(context)
 
-    def losses(batch: GradedBatch) -> Tensor:
+    def losses(batch: training.GradedBatch) -> Tensor:
         cache.push(batch.vectors, batch.rows)
         positive = above(batch.grades, context.n_grades)
         with torch.no_grad():
@@ -72,10 +60,10 @@ def rank_weighted_loss(context: FitContext) -> BatchLoss:
             return values
         return values + config.classes * F.cross_entropy(batch.outputs[:, 1:], batch.grades)
 
-    return BatchLoss(losses, cache)
+    return training.BatchLoss(losses, cache)
 
 
-def _default_sigma(context: FitContext) -> float:
+def _default_sigma(context: training.FitContext) -> float:
     """Twice the rate, or wider, so that enough negatives of each threshold count.
 
     With a Gaussian over a handful of rows, the model would memorise these rows.
@@ -85,7 +73,7 @@ def _default_sigma(context: FitContext) -> float:
     return max(2 * config.fpr, min(_MAX_SIGMA, _MIN_NEGATIVES / negatives))
 
 
-def score_weights(context: FitContext) -> Tensor:
+def score_weights(context: training.FitContext) -> Tensor:
     """w, the head's weights of the score; [D]. The bias changes no rank."""
     weight = context.module.head.weight
     assert isinstance(weight, Tensor)
@@ -93,19 +81,19 @@ def score_weights(context: FitContext) -> Tensor:
 
 
 @torch.no_grad()
-def fill_cache(context: FitContext) -> RankCache:
+def fill_cache(context: training.FitContext) -> RankCache:
     """A cache with some rows of each grade, encoded before the first step."""
     rows, config = context.rows, context.config
     counts = torch.bincount(rows.grades, minlength=context.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
     cache = RankCache(rows.grades, shares, config.cache, config.width)
     for numbers in first_rows(context):
-        for block in numbers.split(block_rows(RowShape.from_rows(rows.own, None))):
+        for block in numbers.split(training.block_rows(RowShape.from_rows(rows.own, None))):
             cache.push(rows.vectors(context.module, block), block)
     return cache
 
 
-def first_rows(context: FitContext) -> list[Tensor]:
+def first_rows(context: training.FitContext) -> list[Tensor]:
     """The numbers of the rows that fill the cache, one tensor per grade."""
     grades, size, numbers = context.rows.grades, context.config.cache, []
     for grade in grades.unique().tolist():
@@ -121,14 +109,14 @@ def outputs(n_grades: int) -> int:
 
 
 def score(values: Tensor, _n_grades: int) -> Tensor:
-    return mean_score(values[:, :1], 0)
+    return values[:, 0].double()
 
 
-METHOD = method(
+METHOD = training.method(
     "cba",
-    Recipe(outputs, rank_weighted_loss, score),
-    CbaConfig,
+    training.Recipe(outputs, rank_weighted_loss, score),
     "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
     "cba",
-    {**SPACE, "classes": Range(0.0, 3.0)},
+    CbaConfig,
+    classes=Range(0.0, 3.0),
 )

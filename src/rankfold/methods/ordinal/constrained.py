@@ -1,7 +1,5 @@
 """eban: the true-positive rate under a bound on the false-positive rate; [eban2017]."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,23 +11,14 @@ from torch.nn import functional as F
 from rankfold.config import setting
 from rankfold.encoders.towers import small_linear
 from rankfold.losses.low_fpr import above
-from rankfold.methods.ordinal.scores import mean_score
-from rankfold.methods.ordinal.training import (
-    SPACE,
-    BatchLoss,
-    FitContext,
-    GradedBatch,
-    GradedConfig,
-    Recipe,
-    method,
-)
+from rankfold.methods.ordinal import training
 from rankfold.types import Range
 
 _MAX_DUAL = 1e5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ConstrainedConfig(GradedConfig):
+class _ConstrainedConfig(training.GradedConfig):
     """A bound on the false-positive rate."""
 
     fpr: float = setting(0.01, above=0, below=1, help="largest false-positive rate")
@@ -65,7 +54,7 @@ class Duals:
         self.values = state["values"].to(self.values).clone()
 
 
-def _constrained_loss(context: FitContext) -> BatchLoss:
+def _constrained_loss(context: training.FitContext) -> training.BatchLoss:
     """Positives above a bias, while the negatives above it stay within the rate.
 
     With l(x) = log_2(1 + e^-x) >= 1[x <= 0], k a threshold, u_k its output::
@@ -77,7 +66,7 @@ def _constrained_loss(context: FitContext) -> BatchLoss:
     config: _ConstrainedConfig = context.config
     duals = Duals(context.n_grades - 1, config.dual_lr, context.rows.grades.device)
 
-    def losses(batch: GradedBatch) -> Tensor:
+    def losses(batch: training.GradedBatch) -> Tensor:
         positive = above(batch.grades, context.n_grades)
         sides = positive.to(batch.outputs.dtype), (~positive).to(batch.outputs.dtype)
         signed = torch.where(positive, batch.outputs.T, -batch.outputs.T)
@@ -91,14 +80,16 @@ def _constrained_loss(context: FitContext) -> BatchLoss:
         duals.climb(excess)
         return values
 
-    return BatchLoss(losses, duals)
+    return training.BatchLoss(losses, duals)
 
 
-METHOD = method(
+METHOD = training.method(
     "eban",
-    Recipe(lambda n_grades: n_grades - 1, _constrained_loss, mean_score, _SharedScoreHead),
-    _ConstrainedConfig,
+    training.Recipe(
+        lambda n_grades: n_grades - 1, _constrained_loss, training.mean_score, _SharedScoreHead
+    ),
     "true positives under a bound on false ones, by Lagrange multipliers",
     "eban2017",
-    {**SPACE, "dual_lr": Range(1e-4, 0.1, log=True)},
+    _ConstrainedConfig,
+    dual_lr=Range(1e-4, 0.1, log=True),
 )

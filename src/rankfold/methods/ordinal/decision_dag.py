@@ -1,22 +1,12 @@
 """ddag: a classifier per pair of grades, in a decision DAG; [platt1999]."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankfold.methods.ordinal.scores import expected_grade
-from rankfold.methods.ordinal.training import (
-    BatchLoss,
-    FitContext,
-    GradedBatch,
-    GradedConfig,
-    Recipe,
-    method,
-)
+from rankfold.methods.ordinal import training
 
 
 def pairs_of(n_grades: int) -> list[tuple[int, int]]:
@@ -24,18 +14,18 @@ def pairs_of(n_grades: int) -> list[tuple[int, int]]:
     return list(combinations(range(n_grades), 2))
 
 
-def _dag_loss(context: FitContext) -> BatchLoss:
+def _dag_loss(context: training.FitContext) -> training.BatchLoss:
     """A logistic loss for each pair of grades, over the rows that have one of them."""
     pairs = torch.tensor(pairs_of(context.n_grades), device=context.rows.grades.device)
 
-    def losses(batch: GradedBatch) -> Tensor:
+    def losses(batch: training.GradedBatch) -> Tensor:
         is_either = batch.grades[:, None, None] == pairs  # [B, P, 2]
         costs = F.binary_cross_entropy_with_logits(
             batch.outputs, is_either[:, :, 1].to(batch.outputs.dtype), reduction="none"
         )
         return torch.where(is_either.any(dim=2), costs, 0.0).sum(dim=1) / (context.n_grades - 1)
 
-    return BatchLoss(losses)
+    return training.BatchLoss(losses)
 
 
 def dag_score(outputs: Tensor, n_grades: int) -> Tensor:
@@ -51,13 +41,12 @@ def dag_score(outputs: Tensor, n_grades: int) -> Tensor:
                 ((low, low + gap - 1), 1 - higher[:, place[pair]]),
             ):
                 reach[next_] = reach.get(next_, torch.zeros_like(here)) + here * share
-    return expected_grade(torch.stack([reach[g, g] for g in range(n_grades)], dim=1))
+    return training.expected_grade(torch.stack([reach[g, g] for g in range(n_grades)], dim=1))
 
 
-METHOD = method(
+METHOD = training.method(
     "ddag",
-    Recipe(lambda n_grades: len(pairs_of(n_grades)), _dag_loss, dag_score),
-    GradedConfig,
+    training.Recipe(lambda n_grades: len(pairs_of(n_grades)), _dag_loss, dag_score),
     "a classifier per pair of grades, in a decision DAG",
     "platt1999",
 )

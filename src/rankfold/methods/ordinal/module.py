@@ -1,7 +1,5 @@
 """The network of the ordinal methods, and the training rows divided among processes."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

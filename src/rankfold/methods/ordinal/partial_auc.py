@@ -1,7 +1,5 @@
 """pauc: one-way partial AUC over the hardest negatives; SOPA-s of [zhu2022]."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,21 +10,12 @@ from torch.nn import functional as F
 
 from rankfold.config import setting
 from rankfold.losses.low_fpr import above
-from rankfold.methods.ordinal.scores import mean_score
-from rankfold.methods.ordinal.training import (
-    SPACE,
-    BatchLoss,
-    FitContext,
-    GradedBatch,
-    GradedConfig,
-    Recipe,
-    method,
-)
+from rankfold.methods.ordinal import training
 from rankfold.types import Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialAucConfig(GradedConfig):
+class PartialAucConfig(training.GradedConfig):
     """Hard negatives count more."""
 
     temperature: float = setting(1.0, above=0, help="SOPA-s lambda; lower: fewer negatives count")
@@ -59,7 +48,7 @@ class _MovingEstimates:
         self.logs.copy_(state["logs"])
 
 
-def partial_auc_loss(context: FitContext) -> BatchLoss:
+def partial_auc_loss(context: training.FitContext) -> training.BatchLoss:
     """One-way partial AUC, smoothed by a KL divergence; one value per threshold.
 
     With l_ij = log(1 + exp(s_j - s_i)) for a positive i and a negative j::
@@ -73,7 +62,7 @@ def partial_auc_loss(context: FitContext) -> BatchLoss:
     grades = context.rows.grades
     estimates = _MovingEstimates(context.n_grades - 1, len(grades), grades.device)
 
-    def losses(batch: GradedBatch) -> Tensor:
+    def losses(batch: training.GradedBatch) -> Tensor:
         scores = batch.outputs[:, 0]
         costs = F.softplus(scores - scores[:, None])  # [i, j]
         positive = above(batch.grades, context.n_grades)
@@ -87,14 +76,15 @@ def partial_auc_loss(context: FitContext) -> BatchLoss:
         values = torch.where(usable, (p * costs).sum(dim=2), 0.0)
         return values.sum(dim=1) / usable.sum(dim=1).clamp(min=1)
 
-    return BatchLoss(losses, estimates)
+    return training.BatchLoss(losses, estimates)
 
 
-METHOD = method(
+METHOD = training.method(
     "pauc",
-    Recipe(lambda _n_grades: 1, partial_auc_loss, mean_score),
-    PartialAucConfig,
+    training.Recipe(lambda _n_grades: 1, partial_auc_loss, training.mean_score),
     "partial AUC over the hardest negatives (SOPA-s)",
     "zhu2022",
-    {**SPACE, "temperature": Range(0.1, 10.0, log=True), "memory": Range(0.5, 0.99)},
+    PartialAucConfig,
+    temperature=Range(0.1, 10.0, log=True),
+    memory=Range(0.5, 0.99),
 )

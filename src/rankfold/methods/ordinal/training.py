@@ -7,8 +7,6 @@ Each of several processes encodes its own rows of a batch. The vectors are then 
 head, loss and memory see the whole batch on every process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,17 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.config import check, setting
-from rankfold.encoders.batch_norm import refuse_batch_norm
 from rankfold.encoders.row_inputs import RowShape
 from rankfold.encoders.rows import CHANNELS, check_name, find_encoder, is_built_in
 from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
-from rankfold.training.batches import RowBatches
-from rankfold.training.loop import EmptyMemory, Memory, Task, Training, seed_of, train
+from rankfold.training.batches import RowBatches, default_batch
+from rankfold.training.loop import EMPTY_MEMORY, Memory, Task, Training, seed_of, train
+from rankfold.training.replicas import refuse_batch_norm
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
-_MIN_STEPS = 16  # batches of an epoch, where rows allow it
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 256  # rows, where batch_size is open
 MAX_BLOCK_ROWS = 4096  # rows scored at a time
 _ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
@@ -83,7 +80,11 @@ class BatchLoss(NamedTuple):
     """The losses of a batch, one per row or per threshold, and the state they need."""
 
     losses: Callable[[GradedBatch], Tensor]
-    memory: Memory = EmptyMemory()
+    memory: Memory = EMPTY_MEMORY
+
+
+Score = Callable[[Tensor, int], Tensor]
+"""``(outputs [B, O], number of grades) -> [B]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Recipe:
 
     outputs: Callable[[int], int]  # number of grades -> number of outputs O
     loss: Callable[[FitContext], BatchLoss]
-    score: Callable[[Tensor, int], Tensor]  # outputs [B, O], number of grades -> [B]
+    score: Score
     head: Callable[[int, int, torch.Generator], nn.Module] = small_linear  # width, outputs
 
 
@@ -100,14 +101,16 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     """Train the encoder and the head on graded rows."""
     own, n_grades, comm = data.graded("train"), len(data.candidates), run.comm
     rows = ShardedRows(own.to(run.device), comm)
-    _check_grades(rows.grades, n_grades)
+    if n_grades < 2 or len(rows.grades.unique()) < 2:
+        raise UserError(
+            "the training rows must have at least two grades, got one",
+            hint="check the grade column and the train split",
+        )
     shape = RowShape.from_rows(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape)
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
-    options: dict[str, Any] = {
-        name: getattr(config, name) for name in ("width", "dropout", "flips")
-    }
+    options: dict[str, Any] = {key: getattr(config, key) for key in ("width", "dropout", "flips")}
     module = GradingModule(shape, encoder, head, rng, **options)
     if comm.size > 1:
         refuse_batch_norm(encoder, module)
@@ -123,9 +126,9 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
 
     def export() -> Model:
         tensors = {key: tensor.detach().clone() for key, tensor in module.state_dict().items()}
-        notes = {"shape": asdict(shape), "grades": n_grades}
         settings = {**asdict(config), "encoder": encoder, "batch_size": batches.batch_size}
-        notes["image_shape"] = None if shape.image is None else list(shape.image)
+        image = None if shape.image is None else list(shape.image)
+        notes = {"shape": asdict(shape), "grades": n_grades, "image_shape": image}
         return Model(name, settings, tensors, notes)
 
     batches = batches_of(len(rows), config)
@@ -142,22 +145,8 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
 
 
 def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
-    """Batches of ``batch_size``; by default a power of 2 with at least ``_MIN_STEPS`` per epoch.
-
-    With few rows, large batches make too few steps. With many rows, small batches waste time.
-    """
-    default = 2 ** (max(1, n_rows // _MIN_STEPS).bit_length() - 1)
-    default = max(_SMALLEST_BATCH, min(_LARGEST_BATCH, default))
+    default = default_batch(n_rows, _SMALLEST_BATCH, _LARGEST_BATCH)
     return RowBatches(n_rows, config.batch_size or default)
-
-
-def _check_grades(grades: Tensor, n_grades: int) -> None:
-    """Raise a UserError if all rows have the same grade."""
-    if n_grades < 2 or len(grades.unique()) < 2:
-        raise UserError(
-            "the training rows must have at least two grades, got one",
-            hint="check the grade column and the train split",
-        )
 
 
 def open_model(recipe: Recipe, model: Model) -> Opened:
@@ -166,29 +155,32 @@ def open_model(recipe: Recipe, model: Model) -> Opened:
     image = None if saved["image"] is None else tuple(saved["image"])
     shape = RowShape(saved["numbers"], tuple(saved["levels"]), image)
     rng, device = torch.Generator(), next(iter(model.tensors.values())).device
-    width, dropout = model.config["width"], model.config["dropout"]
+    width, dropout, encoder = (model.config[key] for key in ("width", "dropout", "encoder"))
     head = recipe.head(width, recipe.outputs(n_grades), rng)
-    encoder = model.config["encoder"]
     module = GradingModule(shape, encoder, head, rng, width=width, dropout=dropout).to(device)
     _load(module, model)
-    return Opened(rows=partial(_score_rows, module, shape, lambda x: recipe.score(x, n_grades)))
+
+    @torch.inference_mode()
+    def score(rows: Graded) -> Tensor:
+        return recipe.score(module.head(module.vectors(rows.to(device))), n_grades).cpu()
+
+    return Opened(rows=partial(_score_rows, score, shape))
 
 
-@torch.no_grad()
-def _score_rows(
-    module: GradingModule, shape: RowShape, score: Callable[[Tensor], Tensor], rows: Graded
-) -> Tensor:
-    """One score per row; a higher score predicts a higher grade; [n]."""
+def _score_rows(score: Callable[[Graded], Tensor], shape: RowShape, rows: Graded) -> Tensor:
+    """One score per row, in blocks; a higher score predicts a higher grade; [n].
+
+    Several rows are padded to a multiple of ``_ROW_MULTIPLE``, so that equal rows score the same.
+    """
     shape.check(rows)
-    if len(rows) == 0:
-        return torch.zeros(0, dtype=torch.float64)
-    device, scores, step = module.scaling.mean.device, [], block_rows(shape)
+    if len(rows) == 1:
+        return score(rows)
+    scores, step = [torch.zeros(0, dtype=torch.float64)], block_rows(shape)
     for start in range(0, len(rows), step):
         end = min(start + step, len(rows))
         padded = torch.arange(start, end + (start - end) % _ROW_MULTIPLE).clamp(max=end - 1)
-        outputs = module.head(module.vectors(rows.select(padded).to(device)))
-        scores.append(score(outputs)[: end - start])
-    return torch.cat(scores).cpu()
+        scores.append(score(rows.select(padded))[: end - start])
+    return torch.cat(scores)
 
 
 def _load(module: GradingModule, model: Model) -> None:
@@ -202,13 +194,24 @@ def _load(module: GradingModule, model: Model) -> None:
         ) from error
 
 
+def expected_grade(probabilities: Tensor) -> Tensor:
+    """sum_g p_g g / (G - 1), between 0 and 1; [B, G] -> [B]."""
+    grades = torch.arange(probabilities.shape[1], device=probabilities.device)
+    return probabilities @ grades.to(probabilities.dtype) / (probabilities.shape[1] - 1)
+
+
+def mean_score(outputs: Tensor, _n_grades: int) -> Tensor:
+    """The mean of outputs that differ only by constants."""
+    return outputs.double().mean(dim=1)
+
+
 def block_rows(shape: RowShape) -> int:
     """How many rows to encode at a time."""
     pixels = 0 if shape.image is None else shape.image[0] * shape.image[1]
     return max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (4 * CHANNELS[0] * max(pixels, 1))))
 
 
-SPACE: Space = {
+_SPACE: Space = {
     "lr": Range(0.0003, 0.01, log=True),
     "weight_decay": Range(1e-6, 0.1, log=True),
     "dropout": Range(0.0, 0.5),
@@ -216,21 +219,22 @@ SPACE: Space = {
 
 
 def method(
-    name: str, recipe: Recipe, config: type[Any], summary: str, paper: str, space: Space = SPACE
+    name: str,
+    recipe: Recipe,
+    summary: str,
+    paper: str = "",
+    config: type[Any] = GradedConfig,
+    **space: Range,
 ) -> Method:
-    """A method from its recipe."""
-
-    def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
-        return fit(name, recipe, data, settings, run)
-
+    """A method from its recipe; its search space has these settings besides the common ones."""
     return Method(
         summary,
         config,
         "graded",
-        start,
+        partial(fit, name, recipe),
         open=partial(open_model, recipe),
         answers=("rows",),
         paper=paper,
         distributed=True,
-        space=space,
+        space={**_SPACE, **space},
     )

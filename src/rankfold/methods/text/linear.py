@@ -4,8 +4,6 @@ One-vs-all with sparse weights: a candidate has a weight for each word of the qu
 It learns to separate these queries from near misses and from random ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,16 +16,16 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rankfold.config import setting
-from rankfold.kernels.topk import top_k
+from rankfold.kernels.topk import top_k_of
 from rankfold.methods.text import neighbours as nearby
 from rankfold.methods.text.neighbours import TextIndex
 from rankfold.samplers.known_positives import hits
 from rankfold.training.loop import PAUSE_SECONDS, seed_of
 from rankfold.types import (
     Dataset,
+    Exclude,
     Interactions,
     Judge,
-    Method,
     Model,
     Opened,
     Range,
@@ -134,26 +132,23 @@ def search(
     So no candidate outside of L comes before one inside. A text that shares no word with any other
     gets the most popular candidates, with their counts as scores.
     """
-    assert config.alpha is not None
-    bags = nearby.bags_of(texts.to(index.idf.device), index)
-    depth, results = max(k, config.shortlist), []
-    for start, stop in nearby.query_blocks(len(bags), index):
-        block = bags.select(torch.arange(start, stop, device=index.idf.device))
-        hidden = None if exclude is None else exclude.part(start, stop)
-        first = _shortlisted(index, block, config, depth, hidden)
-        chances = probabilities(weights, block, first.best, config.shortlist)
-        results.append(mixed(first, chances, config.alpha, k))
-    return nearby.stacked(results, min(k, index.chosen.n_candidates), index.idf.device)
+    alpha = config.alpha
+    assert alpha is not None
+
+    def best_of(bags: Texts, hidden: Exclude) -> TopK:
+        first = _shortlisted(index, bags, config, max(k, config.shortlist), hidden)
+        return mixed(first, probabilities(weights, bags, first.best, config.shortlist), alpha, k)
+
+    bags, width = nearby.bags_of(texts, index), min(k, index.chosen.n_candidates)
+    return nearby.search_blocks(bags, exclude, index.numbers, width, best_of)
 
 
-METHOD = Method(
+METHOD = replace(
+    nearby.METHOD,
     summary="a linear classifier over words for each candidate, on a shortlist of text-neighbours",
     config=Config,
-    data_kind="texts",
     fit=fit,
     open=_open_model,
-    answers=("texts",),
-    own_search=True,
     space={**nearby.SPACE, "lr": Range(0.1, 1.5, log=True), "reg": Range(1e-6, 0.01, log=True)},
 )
 
@@ -185,10 +180,7 @@ def mixed(shortlist: Shortlist, chances: Tensor, alpha: float, k: int) -> TopK:
     first, blank = shortlist
     scores = (1 - alpha) * first.scores + alpha * chances
     scores = torch.where(blank[:, None], first.scores, scores)
-    scores = scores.masked_fill(first.ids < 0, -torch.inf)
-    ids, order = first.ids.sort(dim=1, stable=True)
-    best = top_k(scores.gather(1, order), k)
-    return TopK(ids.gather(1, best.ids.clamp(min=0)).where(best.ids >= 0, -1), best.scores)
+    return top_k_of(first.ids, scores.masked_fill(first.ids < 0, -torch.inf), k)
 
 
 def linear(weights: SparseWeights, candidates: Tensor, shared: SharedWords) -> Tensor:
@@ -223,9 +215,8 @@ class AlphaChoice:
         bags = nearby.bags_of(texts, index)
         depth = max(self.judge.depth, config.shortlist)
         self.blocks = []
-        for start, stop in nearby.query_blocks(len(bags), index, run.memory_budget):
-            queries = self.judge.queries[start:stop]
-            block = bags.select(torch.arange(start, stop, device=run.device))
+        for start, stop in nearby.query_blocks(len(bags), index.numbers, run.memory_budget):
+            queries, block = self.judge.queries[start:stop], bags.part(start, stop)
             first = _shortlisted(index, block, config, depth, self.judge.hidden(queries))
             self.blocks.append((queries, block, first))
 
@@ -253,12 +244,13 @@ class Learner:
         self.bags = Texts(rows.offsets, rows.candidates, rows.grades)
         self.queries = index.chosen.counts().nonzero().flatten()  # those with pairs
         n_words = len(index.idf)
-        keys = _pattern(index.chosen, self.bags, n_words)
+        spread = self.bags.select(index.chosen.query_of_pair().long())
+        owners = torch.repeat_interleave(index.chosen.candidates.long(), spread.counts())
+        keys = (owners * n_words + spread.tokens).unique()  # words of each candidate's queries
         bias = torch.full((index.chosen.n_candidates,), self.log_odds, device=run.device)
         self.weights = SparseWeights(keys, torch.zeros_like(keys, dtype=bias.dtype), bias, n_words)
         self.squares = torch.zeros_like(self.weights.values), torch.zeros_like(bias)
-        width = min(config.negatives, index.chosen.n_candidates)
-        shape = index.chosen.n_queries, width
+        shape = index.chosen.n_queries, min(config.negatives, index.chosen.n_candidates)
         self.near_misses = torch.full(shape, -1, dtype=torch.int32, device=run.device)
         self.done = 0  # queries whose near misses are known
         self.epoch = 0  # epochs done
@@ -278,7 +270,7 @@ class Learner:
         """The highest negatives by ``text-neighbours``; yields every second or so."""
         began, first = perf_counter(), self.done
         left = len(self.queries) - first
-        for start, stop in nearby.query_blocks(left, self.index, self.run.memory_budget):
+        for start, stop in nearby.query_blocks(left, self.index.numbers, self.run.memory_budget):
             rows = self.queries[first + start : first + stop]
             depth, own = self.near_misses.shape[1], self.hidden.select(rows)
             near, blank = _shortlisted(self.index, self.bags.select(rows), self.config, depth, own)
@@ -347,18 +339,17 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a model at this point."""
-        learnt = {
+        return {
+            **nearby.to_tensors(self.index),
             "weight_keys": self.weights.keys,
             "weights": self.weights.values.clone(),
             "bias": self.weights.bias.clone(),
         }
-        return {**nearby.to_tensors(self.index), **learnt}
 
     def state(self) -> dict[str, Tensor]:
         """The state from which ``load`` resumes the same run."""
-        return {
-            "done": torch.tensor(self.done),
-            "epoch": torch.tensor(self.epoch),
+        numbers = {"done": torch.tensor(self.done), "epoch": torch.tensor(self.epoch)}
+        return numbers | {
             "near_misses": self.near_misses,
             "weights": self.weights.values,
             "bias": self.weights.bias,
@@ -367,17 +358,6 @@ class Learner:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])  # the numbers are copies
         self.done, self.epoch = int(state["done"]), int(state["epoch"])
-        self.near_misses.copy_(state["near_misses"])
-        self.weights.values.copy_(state["weights"])
-        self.weights.bias.copy_(state["bias"])
-        self.squares[0].copy_(state["weight_squares"])
-        self.squares[1].copy_(state["bias_squares"])
-
-
-def _pattern(chosen: Interactions, bags: Texts, n_words: int) -> Tensor:
-    """The keys of the weights: the words of each candidate's queries, once each, ascending."""
-    spread = bags.select(chosen.query_of_pair().long())
-    candidates = torch.repeat_interleave(chosen.candidates.long(), spread.counts())
-    keys: Tensor = (candidates * n_words + spread.tokens).unique()
-    return keys

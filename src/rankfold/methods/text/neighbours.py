@@ -4,9 +4,7 @@ A strong baseline without training. It keeps the texts as inverted lists (the te
 so that a query reads only texts that share a word with it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -14,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rankfold.config import Settings, setting
 from rankfold.encoders.bags import common_pairs, inverse_document_frequency, weigh, with_pairs
@@ -22,6 +21,7 @@ from rankfold.kernels.topk import top_k
 from rankfold.types import (
     Choices,
     Dataset,
+    Exclude,
     Interactions,
     Method,
     Model,
@@ -38,6 +38,7 @@ _LABEL_WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 _DEFAULT_LABEL_WEIGHT = 0.5
 MAX_BLOCK_QUERIES = 256  # scored at a time
 BLOCK_BYTES = 2**26  # of the scores of a block
+_LIST_PARTS = ("offsets", "texts", "weights")  # tensors of inverted lists in a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +65,10 @@ class TextIndex(NamedTuple):
     candidates: Interactions  # [V, N], likewise
     chosen: Interactions  # [M, N], the training pairs
 
-
-class ScoreParts(NamedTuple):
-    """The two parts of a score."""
-
-    near: Tensor  # [B, N], from the choices of the nearest queries
-    similarity: Tensor  # [B, N], cosine with the candidate's text
+    @property
+    def numbers(self) -> int:
+        """Values that the scores of a query take: cosines, and four per candidate."""
+        return self.queries.n_candidates + 4 * self.candidates.n_candidates
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
@@ -101,15 +100,15 @@ def search(
     candidates, with their counts as scores.
     """
     assert config.label_weight is not None
-    bags = bags_of(texts.to(index.idf.device), index)
-    results = []
-    for start, stop in query_blocks(len(bags), index):
-        block = bags.select(torch.arange(start, stop, device=index.idf.device))
-        near, similarity = score_parts(index, block, config.neighbours)
-        scores = near.add_(similarity, alpha=config.label_weight)
+
+    def best_of(bags: Texts, hidden: Exclude) -> TopK:
+        near, similarity = score_parts(index, bags, config.neighbours)
+        scores = near.add_(similarity, alpha=config.label_weight or 0.0)
         fill_with_popular(scores, index)
-        results.append(best(scores, k, None if exclude is None else exclude.part(start, stop)))
-    return stacked(results, min(k, index.chosen.n_candidates), index.idf.device)
+        return best(scores, k, hidden)
+
+    width = min(k, index.chosen.n_candidates)
+    return search_blocks(bags_of(texts, index), exclude, index.numbers, width, best_of)
 
 
 SPACE: Space = {
@@ -117,28 +116,22 @@ SPACE: Space = {
     "label_weight": Range(0.05, 2.0, log=True),
     "bigrams": Choices((True, False)),
 }
+_SUMMARY = "what queries with similar words chose, and candidates with similar words"
 METHOD = Method(
-    summary="what queries with similar words chose, and candidates with similar words",
-    config=Config,
-    data_kind="texts",
-    fit=fit,
-    open=_open_model,
-    answers=("texts",),
-    own_search=True,
-    space=SPACE,
+    _SUMMARY, Config, "texts", fit, _open_model, ("texts",), own_search=True, space=SPACE
 )
 
 
 # ---------------------------------------------------------------------------------- scores
 
 
-def score_parts(index: TextIndex, bags: Texts, neighbours: int) -> ScoreParts:
-    """Both parts of the scores of a block of queries."""
+def score_parts(index: TextIndex, bags: Texts, neighbours: int) -> tuple[Tensor, Tensor]:
+    """Both parts of scores: by the choices of the nearest queries, by candidates' texts; [B, N]."""
     similarity = cosines(bags, index.candidates)
     if neighbours == 0:
-        return ScoreParts(torch.zeros_like(similarity), similarity)
+        return torch.zeros_like(similarity), similarity
     nearest = top_k(cosines(bags, index.queries), neighbours)
-    return ScoreParts(_chosen_by(nearest, index.chosen), similarity)
+    return _chosen_by(nearest, index.chosen), similarity
 
 
 def cosines(bags: Texts, lists: Interactions) -> Tensor:
@@ -163,12 +156,17 @@ def _chosen_by(nearest: TopK, chosen: Interactions) -> Tensor:
     """Shares of the nearest queries, weighted by cosine, that chose each candidate; [B, N]."""
     weights = nearest.scores.clamp(min=0)
     weights /= weights.sum(dim=1, keepdim=True).clamp(min=1e-30)
-    rows = chosen.select(nearest.ids.clamp(min=0).flatten())
-    counts, n = rows.counts(), chosen.n_candidates
-    block = torch.arange(len(weights), device=weights.device)[:, None].expand_as(weights)
-    places = torch.repeat_interleave(block.flatten() * n, counts) + rows.candidates
-    shares = torch.repeat_interleave(weights.flatten(), counts)
-    return weights.new_zeros(len(weights) * n).index_add_(0, places, shares).view(-1, n)
+    zeros = weights.new_zeros(len(weights), chosen.n_candidates)
+    return add_choices(zeros, TopK(nearest.ids, weights), chosen)
+
+
+def add_choices(scores: Tensor, nearest: TopK, chosen: Interactions, weight: float = 1.0) -> Tensor:
+    """Add ``weight`` times the score of each nearest query to the candidates it chose; [B, N]."""
+    rows, n = chosen.select(nearest.ids.clamp(min=0).flatten()), scores.shape[1]
+    first = torch.arange(0, scores.numel(), n, device=scores.device)[:, None].expand_as(nearest.ids)
+    places = torch.repeat_interleave(first.flatten(), rows.counts()) + rows.candidates
+    shares = torch.repeat_interleave(nearest.scores.flatten(), rows.counts())
+    return scores.view(-1).index_add_(0, places, shares, alpha=weight).view(-1, n)
 
 
 def fill_with_popular(scores: Tensor, index: TextIndex) -> Tensor:
@@ -188,20 +186,28 @@ def best(scores: Tensor, k: int, exclude: Interactions | None) -> TopK:
 
 
 def query_blocks(
-    n_queries: int, index: TextIndex, memory_budget: int = BLOCK_BYTES
+    n_queries: int, numbers: int, memory_budget: int = 2**62
 ) -> Iterator[tuple[int, int]]:
-    """Start and stop of blocks whose scores fit the budget, at least one query each."""
-    n_texts = index.queries.n_candidates + 4 * index.candidates.n_candidates
-    step = min(memory_budget, BLOCK_BYTES) // (4 * max(1, n_texts))
+    """Start and stop of blocks of queries within the budget, at least one query each.
+
+    ``numbers`` is how many values a query takes, such as its scores.
+    """
+    step = min(memory_budget, BLOCK_BYTES) // (4 * max(1, numbers))
     step = max(1, min(step, MAX_BLOCK_QUERIES))
     return ((start, min(start + step, n_queries)) for start in range(0, n_queries, step))
 
 
-def stacked(results: list[TopK], width: int, device: torch.device) -> TopK:
-    """The results of all blocks as one."""
-    none = torch.empty(0, width, device=device)
-    ids, scores = zip(*(results or [TopK(none.long(), none)]), strict=True)
-    return TopK(torch.cat(ids), torch.cat(scores))
+def search_blocks(
+    bags: Texts, exclude: Exclude, numbers: int, width: int, best_of: Callable[..., TopK]
+) -> TopK:
+    """``best_of(bags, exclude)`` [B, width], block by block; ``numbers`` as in ``query_blocks``."""
+    none = torch.empty(0, width, device=bags.offsets.device)
+    results = [TopK(none.long(), none)]
+    for start, stop in query_blocks(len(bags), numbers):
+        hidden = None if exclude is None else exclude.part(start, stop)
+        results.append(best_of(bags.part(start, stop), hidden))
+    ids, scores = (torch.cat(column) for column in zip(*results, strict=True))
+    return TopK(ids, scores)
 
 
 def choose_label_weight(index: TextIndex, config: Config, data: Dataset, run: Run) -> float:
@@ -213,10 +219,9 @@ def choose_label_weight(index: TextIndex, config: Config, data: Dataset, run: Ru
         return _DEFAULT_LABEL_WEIGHT
     bags = bags_of(query_texts(data, judge.queries, run.device), index)
     totals = torch.zeros(len(_LABEL_WEIGHTS), dtype=torch.float64)
-    for start, stop in query_blocks(len(bags), index, run.memory_budget):
+    for start, stop in query_blocks(len(bags), index.numbers, run.memory_budget):
         queries = judge.queries[start:stop]
-        block = bags.select(torch.arange(start, stop, device=run.device))
-        near, similarity = score_parts(index, block, config.neighbours)
+        near, similarity = score_parts(index, bags.part(start, stop), config.neighbours)
         for place, weight in enumerate(_LABEL_WEIGHTS):
             scores = near.add(similarity, alpha=weight)
             ids = best(scores, judge.depth, judge.hidden(queries)).ids
@@ -241,14 +246,16 @@ def build_index(data: Dataset, device: torch.device, *, bigrams: bool) -> TextIn
     counted = [sides[0].select(labelled), sides[1]]
     used = torch.bincount(torch.cat([side.tokens for side in counted]), minlength=n_words) > 0
     idf = torch.where(used, inverse_document_frequency(counted, n_words).to(device), 0.0)
-    lists = [_lists(weigh(side, idf), n_words) for side in sides]
-    return TextIndex(idf, word_pairs, lists[0], lists[1], chosen)
+    bags = [weigh(side, idf) for side in sides]
+    of_texts = [Interactions(one.offsets, one.tokens, one.weights, n_words) for one in bags]
+    of_queries, of_candidates = (words.transpose() for words in of_texts)
+    return TextIndex(idf, word_pairs, of_queries, of_candidates, chosen)
 
 
 def bags_of(texts: Texts, index: TextIndex) -> Texts:
     """tf-idf bags of length 1, of the words and pairs of words in the index."""
     n_tokens = len(index.idf) - len(index.word_pairs)
-    return weigh(with_pairs(texts, index.word_pairs, n_tokens), index.idf)
+    return weigh(with_pairs(texts.to(index.idf.device), index.word_pairs, n_tokens), index.idf)
 
 
 def query_texts(data: Dataset, queries: Tensor | None, device: torch.device) -> Texts:
@@ -265,8 +272,7 @@ def query_texts(data: Dataset, queries: Tensor | None, device: torch.device) -> 
 def only(texts: Texts, kept: Tensor) -> Texts:
     """The texts where ``kept`` [n], and empty texts elsewhere."""
     of_word = torch.repeat_interleave(kept, texts.counts())
-    counts = texts.counts() * kept
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    offsets = pad((texts.counts() * kept).cumsum(0), (1, 0))
     weights = None if texts.weights is None else texts.weights[of_word]
     return Texts(offsets, texts.tokens[of_word], weights)
 
@@ -277,11 +283,6 @@ def _candidate_texts(data: Dataset, device: torch.device) -> Texts:
         return data.candidate_texts.to(device)
     offsets = torch.zeros(data.split("train").n_candidates + 1, dtype=torch.int64, device=device)
     return Texts(offsets, torch.empty(0, dtype=torch.int32, device=device))
-
-
-def _lists(bags: Texts, n_words: int) -> Interactions:
-    """The inverted lists of bags: the texts of each word."""
-    return Interactions(bags.offsets, bags.tokens, bags.weights, n_words).transpose()
 
 
 # ---------------------------------------------------------------------------------- the model
@@ -298,23 +299,17 @@ def to_tensors(index: TextIndex) -> dict[str, Tensor]:
     }
     for name, lists in (("query", index.queries), ("candidate", index.candidates)):
         assert lists.grades is not None
-        tensors |= {
-            f"{name}_list_offsets": lists.offsets,
-            f"{name}_list_texts": lists.candidates,
-            f"{name}_list_weights": lists.grades,
-        }
+        parts = zip(_LIST_PARTS, (lists.offsets, lists.candidates, lists.grades), strict=True)
+        tensors |= {f"{name}_list_{part}": tensor for part, tensor in parts}
     return tensors
 
 
 def from_tensors(tensors: Mapping[str, Tensor]) -> TextIndex:
     """The inverse of ``to_tensors``."""
     n_queries, n_candidates = tensors["sizes"].tolist()
-    queries = _saved_lists(tensors, "query", n_queries)
-    candidates = _saved_lists(tensors, "candidate", n_candidates)
+    lists = []
+    for side, n_texts in (("query", n_queries), ("candidate", n_candidates)):
+        offsets, texts, weights = (tensors[f"{side}_list_{part}"] for part in _LIST_PARTS)
+        lists.append(Interactions(offsets, texts, weights, n_texts))
     chosen = Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n_candidates)
-    return TextIndex(tensors["idf"], tensors["word_pairs"], queries, candidates, chosen)
-
-
-def _saved_lists(tensors: Mapping[str, Tensor], name: str, n_texts: int) -> Interactions:
-    offsets, texts = tensors[f"{name}_list_offsets"], tensors[f"{name}_list_texts"]
-    return Interactions(offsets, texts, tensors[f"{name}_list_weights"], n_texts)
+    return TextIndex(tensors["idf"], tensors["word_pairs"], lists[0], lists[1], chosen)

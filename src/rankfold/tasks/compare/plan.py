@@ -15,11 +15,9 @@ from rankfold.config import check_names, normalize_none
 from rankfold.errors import UserError
 from rankfold.metrics import parse, parse_graded
 from rankfold.metrics.graded import check_two_grades
-from rankfold.tasks.evaluate_graded import GRADED_DEFAULTS
-from rankfold.tasks.evaluate_ranking import DEFAULT_METRICS
 from rankfold.tasks.fit.plan import DEFAULT_METRIC, find_method
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
-from rankfold.tasks.options import CompareOptions
+from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, CompareOptions
 from rankfold.tasks.tune.plan import parse_budget
 from rankfold.types import Dataset, Graded
 
@@ -37,6 +35,7 @@ class Entry:
     first_seed: int
     settings: Mapping[str, Any]  # given ones, which are not tuned
     value: str | None = None  # of the swept setting
+    equal_terms: bool = True  # False: a second row, with the method's default width
 
     def identity(self) -> dict[str, Any]:
         """Values that a stored result must share with this entry."""
@@ -98,6 +97,7 @@ class ComparePlan:
             "metrics": list(self.metrics),
             "metric": self.selected_by,
             "refit": self.options.refit,
+            "patience": self.options.patience,
         }
 
 
@@ -112,7 +112,7 @@ def make_plan(
             "no method was named", hint="write --methods rg2,ease,bpr, or --protocol NAME"
         )
     _check_settings(entries, options.settings)
-    entries = _sweep(entries, options.sweep)
+    entries = _with_equal_width(_sweep(entries, options.sweep), options.width)
     plan = ComparePlan(data, name, entries, _metrics(options.metrics, data), options)
     _check_budget(plan)
     for entry in entries:
@@ -149,9 +149,9 @@ def command_of(plan: ComparePlan) -> str:
     words = ["rankfold", "compare", plan.data_name, "--methods", ",".join(_spellings(plan))]
     words += ["--out", str(plan.out)]
     if options.protocol is not None:  # its defaults are overridden
-        words += ["--protocol", options.protocol, "--space", options.space]
+        words += ["--protocol", options.protocol]
         words += ["--refit"] if options.refit else []
-    elif options.space != "usual":
+    if options.protocol is not None or options.space != "usual":
         words += ["--space", options.space]
     if options.trials is not None:
         words += ["--trials", str(options.trials)]
@@ -159,6 +159,8 @@ def command_of(plan: ComparePlan) -> str:
         words += ["--budget", f"{plan.seconds:g}s"]
     words += ["--seeds", str(options.seeds), "--metrics", ",".join(plan.metrics)]
     words += ["--metric", plan.selected_by]
+    words += [] if options.width is None else ["--width", str(options.width)]
+    words += [] if options.patience is None else ["--patience", str(options.patience)]
     words += [] if options.refit else ["--no-refit"]
     for name, values in options.sweep.items():
         words += ["--sweep", f"{name}={','.join(map(str, values))}"]
@@ -223,9 +225,38 @@ def _variant(entry: Entry, setting: str, value: Any) -> Entry:
             f"{entry.label}.{setting} is both set and swept", hint="leave --set or --sweep out"
         )
     value = normalize_none(find_method(entry.method).config, setting, value)
-    given = {**entry.settings, setting: value}
-    name = f"{entry.label} {setting}={value}"
-    return replace(entry, name=name, settings=given, value=str(value))
+    return replace(_named_after(entry, setting, value), value=str(value))
+
+
+def _named_after(entry: Entry, setting: str, value: Any) -> Entry:
+    name, given = f"{entry.name} {setting}={value}", {**entry.settings, setting: value}
+    return replace(entry, name=name, settings=given)
+
+
+def _with_equal_width(entries: Sequence[Entry], width: int | None) -> list[Entry]:
+    """Give every method the same width, or the one that was set or swept for it.
+
+    A method with another default width gets a second entry. Only entries with the common width, or
+    without a width, are on equal terms; those of a sweep always are.
+    """
+    defaults = {
+        entry.name: int(entry.settings.get("width", find_method(entry.method).config().width))
+        for entry in entries
+        if _has(find_method(entry.method).config, "width")
+    }
+    common = min(defaults.values(), default=None) if width is None else width
+    result = []
+    for entry in entries:
+        default = defaults.get(entry.name, common)
+        is_other = default != common and entry.value is None
+        if "width" in entry.settings:
+            result.append(replace(entry, equal_terms=not is_other))
+            continue
+        given = {"width": common} if entry.name in defaults else {}
+        result.append(replace(entry, settings={**entry.settings, **given}))
+        if is_other:
+            result.append(replace(_named_after(entry, "width", default), equal_terms=False))
+    return result
 
 
 def _has(config: type[Any], setting: str) -> bool:
@@ -250,7 +281,8 @@ def _check_entry(entry: Entry, plan: ComparePlan) -> None:
             hint=f"rename one: a={entry.method},b={entry.method}@100",
         )
     check_names(find_method(entry.method).config, entry.settings)
-    shared = {"metric": plan.options.metric, "device": plan.options.device}
+    names = ("metric", "patience", "device")
+    shared = {name: getattr(plan.options, name) for name in names}
     make_fit_plan(entry.method, plan.data, {**entry.settings, **shared})
 
 

@@ -62,6 +62,8 @@ def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "budget": {"trials": plan.options.trials, "seconds": plan.seconds},
         "seeds": list(range(plan.options.seeds)),
         "refit": plan.refits,
+        "width": _common_width(outcomes),
+        "patience": plan.options.patience,
         "versions": storage.versions(),
         "machine": _machine(),
         "command": command_of(plan),
@@ -103,6 +105,7 @@ def _method(plan: ComparePlan, outcome: Outcome, intervals: Intervals) -> dict[s
         "name": entry.name,
         "method": entry.method,
         "error": outcome.error,
+        "equal_terms": entry.equal_terms,
         "seeds": plan.seeds(entry),
         "settings": first.get("settings", dict(entry.settings)),
         "trials": None if outcome.tuned is None else outcome.tuned["trials"],
@@ -217,7 +220,7 @@ def _test_rankers(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals
         for name, (low, high) in zip(names, mean_intervals(values), strict=True):
             intervals[name, metric] = (float(low), float(high))
         if more_is_better(metric):
-            best = int(values.mean(axis=1).argmax())
+            best = _best(done, values.mean(axis=1))
             differences = np.delete(values - values[best], best, axis=0)
             p = flip_test(differences).tolist() if len(differences) else []
             tests[metric] = _test(done, metric, best, p)
@@ -236,7 +239,7 @@ def _test_graders(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals
     for place, metric in enumerate(plan.metrics):
         for name, samples in zip(names, draws[:, place], strict=True):
             intervals[name, metric] = interval_of(samples)
-        best = int(np.argmax([fmean(_of_seeds(outcome, metric)) for outcome in done]))
+        best = _best(done, np.array([fmean(_of_seeds(outcome, metric)) for outcome in done]))
         drawn = np.delete(draws[:, place] - draws[best, place], best, axis=0)
         p = [p_of_draws(row) for row in drawn]
         tests[metric] = _test(done, metric, best, p)
@@ -261,6 +264,12 @@ def _test(done: Sequence[Outcome], metric: str, best: int, p: Sequence[float]) -
             "tied": max(all_, training or 0.0) >= _SIGNIFICANCE,
         }
     return {"best": top.entry.name, "others": tests}
+
+
+def _best(done: Sequence[Outcome], means: Floats) -> int:
+    """The best of the methods on equal terms; of all, if none of these gave a result."""
+    equal = np.array([outcome.entry.equal_terms for outcome in done])
+    return int(np.argmax(np.where(equal if equal.any() else True, means, -np.inf)))
 
 
 def _of_seeds(outcome: Outcome, metric: str) -> list[float]:
@@ -305,6 +314,13 @@ def _tabulate_sweep(
                 for name, value in method["metrics"].items()
             }
     return {"setting": setting, "values": list(values), "methods": table}
+
+
+def _common_width(outcomes: Sequence[Outcome]) -> int | None:
+    """The width of the methods on equal terms; None if they have none, or several by a sweep."""
+    settings = [outcome.entry.settings for outcome in outcomes if outcome.entry.equal_terms]
+    widths = {int(given["width"]) for given in settings if "width" in given}
+    return widths.pop() if len(widths) == 1 else None
 
 
 def _machine() -> dict[str, Any]:

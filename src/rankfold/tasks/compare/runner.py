@@ -22,9 +22,10 @@ from rankfold.tasks.compare import records
 from rankfold.tasks.compare.examples import examples_of
 from rankfold.tasks.compare.memory import measure_peak
 from rankfold.tasks.compare.plan import ComparePlan, Entry
-from rankfold.tasks.evaluate_graded import Certainty, evaluate_graded, matched
+from rankfold.tasks.evaluate_graded import evaluate_graded, matched
 from rankfold.tasks.evaluate_ranking import evaluate_ranking
 from rankfold.tasks.fit import fit
+from rankfold.tasks.options import Certainty
 from rankfold.tasks.tune import tune
 from rankfold.tasks.tune.records import MODEL
 from rankfold.training.history import History, Report, validation_score
@@ -81,6 +82,7 @@ def _tune(plan: ComparePlan, entry: Entry, progress: Progress) -> dict[str, Any]
             budget=plan.options.budget,
             metric=plan.selected_by,
             space=plan.space(entry),
+            patience=plan.options.patience,
             seed=entry.first_seed,
             fixed=entry.settings,
             device=plan.options.device,
@@ -149,6 +151,7 @@ def _fit(
             resume=True,
             refit=plan.options.refit,
             metric=plan.selected_by,
+            patience=plan.options.patience,
             seed=seed,
             device=plan.options.device,
             report=report,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, make_dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -13,12 +12,12 @@ from rankfold import config
 from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import SingleProcess
-from rankfold.errors import UserError, memory_errors
+from rankfold.errors import UserError, find, memory_errors
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.tasks.diagnose import ranks, surrogate, whiteness
 from rankfold.tasks.diagnose.result import DiagnosisResult
 from rankfold.tasks.diagnose.training import DiagnosedTraining
-from rankfold.types import Progress, Run
+from rankfold.types import Progress, Run, silent
 
 _METHOD = "cba"  # the only method that can be diagnosed
 
@@ -66,7 +65,7 @@ def diagnose(
     *,
     method: str = _METHOD,
     seed: int = 0,
-    progress: Progress = lambda _what, _share: None,
+    progress: Progress = silent,
 ) -> DiagnosisResult:
     """Run a diagnosis.
 
@@ -86,7 +85,8 @@ def diagnose(
     if not 0 <= seed < 2**63:
         raise UserError(f"`seed` must be at least 0, got {seed}", hint="and below 2**63")
     others = dict(options or {})
-    own = {key: others.pop(key) for key in _names(diagnosis.config) if key in others}
+    names = [one.name for one in fields(diagnosis.config)]
+    own = {name: others.pop(name) for name in names if name in others}
     settings = config.build(diagnosis.config, own)
     hint = f"try a smaller {diagnosis.memory_settings}"
     with memory_errors(f"diagnose {name} with these settings", hint):
@@ -100,23 +100,15 @@ def diagnose(
 
 
 def find_diagnosis(name: str) -> Diagnosis:
-    if name not in DIAGNOSES:
-        near = get_close_matches(name, DIAGNOSES, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(DIAGNOSES)}"
-        raise UserError(f"there is no diagnosis {name!r}", hint=hint)
-    return DIAGNOSES[name]
-
-
-def _names(config: type[Any]) -> list[str]:
-    return [field.name for field in fields(config)]
+    return find(DIAGNOSES, name, "diagnosis")
 
 
 def _training(
     name: str, diagnosis: Diagnosis, data: Any, options: dict[str, Any], seed: int
 ) -> DiagnosedTraining:
     """Check everything that can be checked before the work begins."""
-    known = make_dataclass("Options", [*_names(diagnosis.config), *_names(CbaConfig)])
-    config.check_names(known, options)
+    both = [one.name for kind in (diagnosis.config, CbaConfig) for one in fields(kind)]
+    config.check_names(make_dataclass("Options", both), options)
     settings = config.build(CbaConfig, options)
     if data is None:
         raise UserError(

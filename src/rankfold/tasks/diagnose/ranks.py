@@ -81,12 +81,15 @@ class TrackedRows:
         """The errors of the estimates now."""
         vectors, head = encode(self.parts, self.sample), score_weights(self.parts).double()
         truth, negative = self._truth()
+        caches = {
+            name: _cache_of(self.queues, self.queues.vectors, shares)
+            for name, shares in self.shares.items()
+        }
         thresholds = {
             f"{name}, {weights}": _means(
-                abs(self._cache(weights).ranks(vectors, head, by_likeness=likeness) - truth),
-                negative,
+                abs(cache.ranks(vectors, head, by_likeness=likeness) - truth), negative
             )
-            for weights in self.shares
+            for weights, cache in caches.items()
             for name, likeness in ESTIMATORS.items()
         }
         errors = {name: _mean(values) for name, values in thresholds.items()}
@@ -160,9 +163,6 @@ class TrackedRows:
     def exact_cache(self) -> RankCache:
         """The cache in double precision, with the weights of the method."""
         return _cache_of(self.queues, self.queues.vectors, self.queues.shares)
-
-    def _cache(self, weights: str) -> RankCache:
-        return _cache_of(self.queues, self.queues.vectors, self.shares[weights])
 
 
 def _cache_of(queues: RankCache, vectors: Tensor, shares: Tensor) -> RankCache:

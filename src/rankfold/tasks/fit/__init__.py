@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rankfold import config
+from rankfold.data.build.graded import hashes
+from rankfold.data.prepare import as_data
 from rankfold.errors import UserError, memory_errors
-from rankfold.models.grader import Grader
+from rankfold.methods import METHODS
+from rankfold.models.grader import FITTED, Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.fit.finish import finish
+from rankfold.tasks.fit.gather import gather_model
 from rankfold.tasks.fit.plan import FitPlan, find_method, make_plan
-from rankfold.tasks.fit.steps import refit_follows, run_steps
+from rankfold.tasks.fit.run import make_run, refit_follows, run_steps, score_rows
+from rankfold.tasks.options import FitOptions, listed
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
+from rankfold.types import Dataset, Model, SplitName, Vocabulary
 
 __all__ = ["find_method", "fit"]
 
@@ -28,9 +37,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
         method: a key of ``METHODS``.
         data: prepared data or its folder; or training pairs without a split: a polars, pandas or
             Arrow table, a scipy.sparse matrix, arrays.
-        options: settings of the method and fields of ``FitOptions``. ``rankfold methods NAME``
-            lists the settings with defaults, bounds and help, as does
-            ``rankfold.config.describe_settings(METHODS[name].config)``.
+        options: settings of the method, and the options of every fit; both are listed below.
 
     Under torchrun all processes fit one model together. Rank 0 writes and returns the full model.
     The other ranks return the rows of their own queries; a grader is complete on every rank.
@@ -39,6 +46,16 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     hint = "try a smaller width or, if the method has them, a smaller batch_size or negatives"
     with memory_errors(f"fit {method} with these settings", hint):
         return _fit(plan)
+
+
+fit.__doc__ = "\n\n".join(
+    [
+        cleandoc(fit.__doc__ or ""),
+        listed("Options of every fit:", FitOptions),
+        "Settings of each method; `rankfold methods NAME` also names the values they accept.",
+        *(listed(f"{name}: {method.summary}", method.config) for name, method in METHODS.items()),
+    ]
+)
 
 
 def _fit(plan: FitPlan) -> Ranker | Grader:
@@ -58,7 +75,7 @@ def _fit(plan: FitPlan) -> Ranker | Grader:
     if history.phase == "refit":
         selected = replace(plan, settings=config.build(plan.method.config, history.settings))
         run_steps(selected, selected.train_and_validation, history, state, plan.identity())
-    return finish(plan, history)
+    return _finish(plan, history)
 
 
 def _find_checkpoint(plan: FitPlan) -> Checkpoint | None:
@@ -99,3 +116,75 @@ def _load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
             hint="leave --resume out to replace it, or choose another folder",
         )
     return loaded
+
+
+# ---------------------------------------------------------------------------------- the model
+
+
+def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
+    """The Ranker or Grader of the kept model; written to ``out``, if there is one."""
+    assert history.model is not None
+    notes = {
+        **history.notes,
+        **history.model.notes,
+        "history": history.entries,
+        "chosen": history.number,
+        "is_chosen": plan.is_chosen,
+        "refit": history.phase == "refit",
+        "seed": plan.options.seed,
+        "metric": plan.metric,
+        "data": plan.data.fingerprint,
+        "asked": asdict(plan.settings),
+    }
+    model = history.model
+    if plan.method.finalize is not None:
+        data = plan.train_and_validation if history.phase == "refit" else plan.data
+        run = make_run(plan, replace(data, validation=None), None)
+        model = plan.method.finalize(model, data.split("train"), run)
+    model = gather_model(replace(model, notes=notes), plan)
+    graded = plan.data.kind == "graded"
+    fitted = _make_grader(plan, model) if graded else _make_ranker(plan, model)
+    if plan.out is not None and plan.comm.rank == 0:
+        fitted.save(plan.out)
+        checkpoint.remove(checkpoint.path_of(plan.out))
+    plan.comm.barrier()
+    return fitted
+
+
+def _make_grader(plan: FitPlan, model: Model) -> Grader:
+    """A grader with the scores that set its cuts: those of unseen rows, if there are any.
+
+    It also has the hashes of the rows that it was fitted on, ascending.
+    """
+    unseen = plan.data.validation is not None and not model.notes["refit"]
+    split: SplitName = "validation" if unseen else "train"
+    fitted: Sequence[SplitName] = ("train", "validation") if model.notes["refit"] else ("train",)
+    rows, comm = plan.data.graded(split), plan.comm
+    tensors = {
+        "operating_scores": comm.gather(score_rows(plan, model, rows)),
+        "operating_grades": comm.gather(rows.grades),
+        FITTED: comm.gather(
+            torch.cat([hashes(plan.data.graded(name)) for name in fitted])
+        ).unique(),
+    }
+    notes = {**model.notes, "operating_on": split}
+    model = replace(model, tensors={**model.tensors, **tensors}, notes=notes)
+    return Grader(model, plan.data.candidates, plan.data.columns)
+
+
+def _make_ranker(plan: FitPlan, model: Model) -> Ranker:
+    """A ranker with its keys and seen pairs; with texts only if the method ranks by them."""
+    data, texts = plan.data, {}
+    if plan.comm.size > 1:
+        data = as_data(plan.source) if plan.comm.rank == 0 else _with_own_keys(data)
+    if plan.method.data_kind == "texts":
+        texts = {name: getattr(data, name) for name in ("tokenizer", "n_tokens")}
+        texts["texts"] = data.query_texts
+    seen = replace(data, excluded=None).seen("test")
+    return Ranker(model, data.queries, data.candidates, seen, data.excluded, **texts)
+
+
+def _with_own_keys(data: Dataset) -> Dataset:
+    """Data of one process, with the keys of its own queries only."""
+    n, keys = data.split("train").n_queries, data.queries
+    return replace(data, queries=Vocabulary(n, lambda: keys.keys.slice(data.first, n)), first=0)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rankfold.kernels.sparse import in_file
-from rankfold.tasks.fit.plan import FitPlan
 from rankfold.types import Model
+
+if TYPE_CHECKING:
+    from rankfold.tasks.fit.plan import FitPlan
 
 
 def with_all_candidates(model: Model, plan: FitPlan) -> Model:
@@ -17,7 +20,7 @@ def with_all_candidates(model: Model, plan: FitPlan) -> Model:
     gathered = {
         name: _all_rows(tensor, plan, on_all=True)
         for name, tensor in model.tensors.items()  # in the same order on all ranks
-        if name in plan.method.per_candidate and len(tensor) < len(plan.data.candidates)
+        if _is_divided(name, tensor, plan)
     }
     tensors = {**model.tensors, **gathered}
     if any(table.device != model.tensors[name].device for name, table in gathered.items()):
@@ -32,13 +35,16 @@ def gather_model(model: Model, plan: FitPlan) -> Model:
     """
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
     for name, tensor in tensors.items():
-        per_candidate = name in plan.method.per_candidate
-        per_candidate = per_candidate and len(tensor) < len(plan.data.candidates)
-
-        if name in plan.method.per_query or per_candidate:
-            table = _all_rows(tensor, plan, on_all=per_candidate)
-            tensors[name] = table if per_candidate or plan.comm.rank == 0 else tensor
+        divided = _is_divided(name, tensor, plan)
+        if name in plan.method.per_query or divided:
+            table = _all_rows(tensor, plan, on_all=divided)
+            tensors[name] = table if divided or plan.comm.rank == 0 else tensor
     return replace(model, tensors=tensors)
+
+
+def _is_divided(name: str, tensor: Tensor, plan: FitPlan) -> bool:
+    """Whether each rank has the rows of some candidates."""
+    return name in plan.method.per_candidate and len(tensor) < len(plan.data.candidates)
 
 
 def _all_rows(own: Tensor, plan: FitPlan, *, on_all: bool) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import connect
-from rankfold.errors import UserError
+from rankfold.errors import UserError, find
 from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
@@ -72,7 +71,8 @@ class FitPlan:
             return replace(data, train=train_and_validation(every, self.comm), validation=None)
         validation = data.split("validation")
         if data.given is not None:  # the queries of validation, with their histories
-            validation = validation.union(data.given.only(validation.counts() > 0))
+            own = (validation.counts() > 0)[data.given.query_of_pair().long()]
+            validation = validation.union(data.given.keep(own))
         return replace(data, train=train.union(validation), validation=None)
 
     def identity(self) -> dict[str, Any]:
@@ -115,11 +115,7 @@ def make_plan(name: str, data: Any, given: Mapping[str, Any]) -> FitPlan:
 
 
 def find_method(name: str) -> Method:
-    if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=3, cutoff=0.6)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(METHODS)}"
-        raise UserError(f"there is no method {name!r}", hint=hint)
-    return METHODS[name]
+    return find(METHODS, name, "method")
 
 
 def _check_ranks_agree(plan: FitPlan) -> None:

@@ -1,9 +1,13 @@
-"""The run of a fit: its generator, device and index, and the validation score of a model."""
+"""The loop over a method's steps, and the run that they are given.
+
+Each step is scored on validation; the loop writes checkpoints and stops early.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import torch
@@ -12,14 +16,103 @@ from torch import Tensor
 from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import device_of
 from rankfold.index.inverted import build_index
+from rankfold.interrupts import deferred_interrupt
 from rankfold.metrics import METRICS, MetricSpec, judge, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.tasks.fit.gather import with_all_candidates
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.tally import score
-from rankfold.types import Dataset, Graded, Interactions, Model, Run
+from rankfold.training import checkpoint
+from rankfold.training.checkpoint import Checkpoint
+from rankfold.training.history import History
+from rankfold.types import Comm, Dataset, Graded, Interactions, Model, Run
 
 _Validate = Callable[[Model], float]
+
+
+def run_steps(
+    plan: FitPlan,
+    data: Dataset,
+    history: History,
+    state: Mapping[str, Tensor] | None,
+    identity: dict[str, Any],
+) -> None:
+    """Run the method's steps, scoring each, until the history is over.
+
+    ``identity`` goes into the checkpoints: the settings as given, not those selected on the way.
+    """
+    run = make_run(plan, data, state)
+    validate = None if plan.method.self_tuning else run.validate
+    started = saved = monotonic()
+    with deferred_interrupt() as interrupted:
+        for step in plan.method.fit(data, plan.settings, run):
+            if step.whole:
+                scored = validate is not None and step.model is not None
+                history.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
+            if plan.comm.rank == 0:
+                plan.options.report(history, step)
+            late, due, stop = _any_rank(
+                plan.comm,
+                _is_late(plan, history, monotonic() - started),
+                monotonic() - saved >= plan.options.checkpoint_seconds,
+                interrupted(),
+            )
+            over = step.whole and (late or history.is_over(step, plan.patience))
+            if over and not (stop and refit_follows(plan, history)):
+                return
+            if plan.out is not None and (due or stop):
+                extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
+                extra["over"] = torch.tensor(over)  # only a refit follows
+                saved_state, per_query = {**step.state(), **extra}, plan.method.per_query
+                now = Checkpoint(identity, history, saved_state, step.divided, per_query)
+                checkpoint.save(checkpoint.path_of(plan.out), now, plan.comm)
+                saved = monotonic()
+            if stop:
+                raise KeyboardInterrupt
+
+
+def refit_follows(plan: FitPlan, history: History) -> bool:
+    return plan.options.refit and plan.data.validation is not None and history.phase == "fit"
+
+
+def _any_rank(comm: Comm, *votes: bool) -> tuple[bool, ...]:
+    """For each vote, whether any process has it: clocks and signals differ between processes."""
+    return tuple(bool(votes) for votes in comm.sum(torch.tensor(votes, dtype=torch.int32)))
+
+
+def _is_late(plan: FitPlan, history: History, seconds: float) -> bool:
+    """Whether the time of the fit is up, counted from this call. A refit is not cut short.
+
+    Neither is a self-tuning method: its steps have no model before the last.
+    """
+    limit = plan.options.seconds
+    if limit is None or history.phase == "refit" or plan.method.self_tuning:
+        return False
+    return seconds >= limit and history.model is not None
+
+
+# ---------------------------------------------------------------------------------- the run
+
+
+def make_run(plan: FitPlan, data: Dataset, state: Mapping[str, Tensor] | None) -> Run:
+    options, kind = plan.options, plan.options.device
+    if kind == "auto":
+        kind = "cuda" if torch.cuda.is_available() else "cpu"
+    rng = torch.Generator().manual_seed(options.seed)
+    if state is not None:
+        rng.set_state(state["rng"])
+    judge = make_judge(plan, data)
+    return Run(
+        rng=rng,
+        device=device_of(kind, plan.comm),
+        comm=plan.comm,
+        resume=state,
+        validate=make_validator(plan, data, judge),
+        judge=judge,
+        build_index=lambda vectors: build_index(vectors, options.memory_budget),
+        memory_budget=options.memory_budget,
+        candidate_memory=options.candidate_memory,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +144,7 @@ def make_judge(plan: FitPlan, data: Dataset) -> ValidationJudge | None:
     rows = torch.nonzero(truth.counts() > 0).flatten()
     before, n = row_offset(len(rows), plan.comm)
     if n > limit:
-        rng = torch.Generator().manual_seed(plan.options.seed)
+        rng = torch.Generator().manual_seed(0)  # the seed of a fit does not change its judge
         sample = torch.randperm(n, generator=rng)[:limit].sort().values - before
         rows = rows[sample[(sample >= 0) & (sample < len(rows))]]
     return ValidationJudge(rows, truth, data.seen("validation"), parse(plan.metric))
@@ -94,28 +187,3 @@ def score_rows(plan: FitPlan, model: Model, rows: Graded) -> Tensor:
     score = plan.method.open(model).rows
     assert score is not None
     return score(rows)
-
-
-def make_run(plan: FitPlan, data: Dataset, state: Mapping[str, Tensor] | None) -> Run:
-    options = plan.options
-    rng = torch.Generator().manual_seed(options.seed)
-    if state is not None:
-        rng.set_state(state["rng"])
-    judge = make_judge(plan, data)
-    return Run(
-        rng=rng,
-        device=device_of(_device_kind(options.device), plan.comm),
-        comm=plan.comm,
-        resume=state,
-        validate=make_validator(plan, data, judge),
-        judge=judge,
-        build_index=lambda vectors: build_index(vectors, options.memory_budget),
-        memory_budget=options.memory_budget,
-        candidate_memory=options.candidate_memory,
-    )
-
-
-def _device_kind(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"

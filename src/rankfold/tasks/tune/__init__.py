@@ -8,24 +8,37 @@ not been killed, unless its budget is a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from inspect import cleandoc
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from rankfold import config, storage
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.interrupts import deferred_interrupt
 from rankfold.models.grader import Grader
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.options import TuneOptions
+from rankfold.tasks.evaluate import evaluate
+from rankfold.tasks.fit import fit
+from rankfold.tasks.options import TuneOptions, listed
 from rankfold.tasks.tune import records
-from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan
+from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan, seed_of
 from rankfold.tasks.tune.study import import_optuna, make_folder, open_study, trials_of
-from rankfold.tasks.tune.trial import load_best, run_trial
+from rankfold.training.history import History
+from rankfold.types import Choices, Range, Step
 
+if TYPE_CHECKING:
+    import optuna
+
+RANDOM_TRIALS = 8  # drawn at random before earlier results guide the next
+_TRIAL_ERRORS = (UserError, ArithmeticError, LinAlgError)  # fail one trial, not the search
 _MAX_SAME_FAILURES = 10  # the search stops if its first trials all fail with one message
 
 
@@ -59,7 +72,8 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResu
         method: a key of ``METHODS``.
         data: prepared data with a validation split, or its folder.
         out: the folder of the search; an existing search is resumed if it is the same.
-        options: the fields of ``TuneOptions``.
+        options: see below; also ``fixed``, settings that are not searched, by name
+            (``help(rankfold.fit)`` lists them).
     """
     checked = config.build(TuneOptions, {"out": out, **options})
     import_optuna()
@@ -73,8 +87,11 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResu
             raise UserError(trials[0].message or "no trial was finished", hint=hint)
         records.write(plan, trials)
         assert best.score is not None
-        model = load_best(plan, best)
+        model = _load_best(plan, best)
     return TuneResult(plan.settings(best), best.score, plan.fit.metric, trials, model)
+
+
+tune.__doc__ = f"{cleandoc(tune.__doc__ or '')}\n\n{listed('Options:', TuneOptions)}"
 
 
 def _run_trials(plan: TunePlan) -> list[Trial]:
@@ -83,7 +100,7 @@ def _run_trials(plan: TunePlan) -> list[Trial]:
         trials = trials_of(study)
         plan = replace(plan, started=monotonic() - sum(trial.seconds for trial in trials))
         while plan.has_next(len(trials)) and not _always_fails(trials):
-            run_trial(plan, study, trials)
+            _run_trial(plan, study, trials)
             trials = trials_of(study)
             records.write(plan, trials)
             if interrupted():
@@ -96,3 +113,109 @@ def _always_fails(trials: Sequence[Trial]) -> bool:
     messages = {trial.message for trial in trials if trial.state == "failed"}
     all_failed = all(trial.state == "failed" for trial in trials)
     return len(trials) >= _MAX_SAME_FAILURES and all_failed and len(messages) == 1
+
+
+def _load_best(plan: TunePlan, best: Trial) -> Ranker | Grader:
+    """The model of the best trial; fitted again if a kill or a removal left another or none."""
+    path = plan.folder / records.MODEL
+    model = load(path) if (path / storage.MANIFEST).exists() else None
+    if model is None or model.model.notes.get("trial") != best.number:
+        records.save_model(plan, fit(**plan.fit_arguments(plan.settings(best))), best.number)
+        model = load(path)
+    return model
+
+
+# ---------------------------------------------------------------------------------- one trial
+
+
+def _run_trial(plan: TunePlan, study: optuna.Study, before: list[Trial]) -> None:
+    """Run the next trial and keep its model if it is the best."""
+    from optuna import TrialPruned
+    from optuna.trial import TrialState
+
+    number, started = len(before) + 1, monotonic()
+    trial = _next_trial(plan, study, number)
+    settings = {name: _suggest(trial, name, where) for name, where in plan.space.items()}
+    report = _TrialReport(plan, trial, number, best_of(before))
+    plan.options.report(report.headline, plan.share(len(before)))
+    score, state, message = None, TrialState.COMPLETE, None
+    try:
+        arguments = plan.fit_arguments({**plan.options.fixed, **settings})
+        left = plan.seconds_left()
+        limit = None if left is None else max(0.0, left)
+        model = fit(**arguments, seconds=limit, report=report)
+        score = report.history.score if report.history.score is not None else _score(plan, model)
+        if report.best is None or score > (report.best.score or 0.0):
+            records.save_model(plan, model, number)
+    except TrialPruned:
+        state = TrialState.PRUNED
+    except _TRIAL_ERRORS as error:
+        state, message = TrialState.FAIL, str(error)
+    steps, seconds = len(report.history.entries), monotonic() - started
+    trial.set_user_attr("noted", {"steps": steps, "seconds": seconds, "message": message})
+    study.tell(trial, score, state=state)
+
+
+def _next_trial(plan: TunePlan, study: optuna.Study, number: int) -> optuna.Trial:
+    """A trial whose settings depend only on its number and the results before it."""
+    from optuna.samplers import TPESampler
+    from optuna.trial import TrialState
+
+    study.sampler = TPESampler(
+        n_startup_trials=RANDOM_TRIALS, seed=seed_of(plan.options.seed, number), constant_liar=False
+    )
+    planned = number <= len(plan.points)
+    if planned and plan.space and not study.get_trials(states=(TrialState.WAITING,)):
+        study.enqueue_trial(plan.points[number - 1])
+    return study.ask()
+
+
+def _suggest(trial: optuna.Trial, name: str, where: Range | Choices) -> Any:
+    if isinstance(where, Choices):
+        return trial.suggest_categorical(name, where.values)
+    if where.whole:
+        return trial.suggest_int(name, int(where.low), int(where.high), log=where.log)
+    return trial.suggest_float(name, where.low, where.high, log=where.log)
+
+
+def _score(plan: TunePlan, model: Ranker | Grader) -> float:
+    """The validation score of a self-tuning method, whose steps have none."""
+    result = evaluate(model, plan.fit.data, split="validation", metrics=[plan.fit.metric])
+    return float(next(iter(result.metrics.values())))
+
+
+@dataclass(slots=True)
+class _TrialReport:
+    """The report of a trial's fit: passes scores to the pruner and progress to the caller."""
+
+    plan: TunePlan
+    trial: optuna.Trial
+    number: int
+    best: Trial | None
+    history: History = field(default_factory=History)
+
+    @property
+    def headline(self) -> str:
+        metric, limit = self.plan.fit.metric, self.plan.limit
+        of = f" of {limit}" if limit else ""
+        best = f", best {metric} {self.best.score:.4f}" if self.best else ""
+        return f"tune: trial {self.number}{of}{best}"
+
+    def __call__(self, history: History, step: Step) -> None:
+        self.history = history
+        share = self.plan.share(self.number - 1 + (step.share or 0.0))
+        self.plan.options.report(f"{self.headline}, now step {step.number}", share)
+        if not step.whole:
+            return
+        if not math.isfinite(step.loss):
+            raise FloatingPointError(f"the loss became {step.loss} at step {step.number}")
+        score = history.entries[-1].get("score")
+        if score is None:
+            return
+        if not math.isfinite(score):
+            raise FloatingPointError(f"the score became {score} at step {step.number}")
+        self.trial.report(score, step.number)
+        if not step.final and self.trial.should_prune():
+            from optuna import TrialPruned
+
+            raise TrialPruned

@@ -20,7 +20,7 @@ from rankfold.methods import METHODS
 from rankfold.tasks.fit.plan import FitPlan, find_method
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
 from rankfold.tasks.options import TuneOptions
-from rankfold.types import Choices, Dataset, Graded, Space
+from rankfold.types import Choices, Dataset, Graded, Interactions, Space
 from rankfold.types.spaces import count_points
 
 DEFAULT_TRIALS = 20  # without trials and budget
@@ -98,7 +98,8 @@ class TunePlan:
     def fit_arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a trial's fit; ``rankfold fit --config best.toml`` passes the same."""
         options = self.options
-        shared = {"seed": options.seed, "device": options.device, "metric": self.fit.metric}
+        shared = {name: getattr(options, name) for name in ("seed", "device", "patience")}
+        shared["metric"] = self.fit.metric
         return {"method": self.fit.name, "data": self.fit.data, **shared, **settings}
 
     def identity(self) -> dict[str, Any]:
@@ -106,26 +107,20 @@ class TunePlan:
         space = {name: asdict(where) for name, where in self.space.items()}
         fixed = {name: getattr(self.fit.settings, name) for name in sorted(self.options.fixed)}
         own: dict[str, Any] = {"method": self.fit.name, "data": self.fit.data.fingerprint}
-        own |= {
-            "metric": self.fit.metric,
-            "seed": self.options.seed,
-            "fixed": fixed,
-            "space": space,
-        }
+        own |= {"metric": self.fit.metric, "seed": self.options.seed}
+        own |= {"fixed": fixed, "space": space}
         own |= {} if self.fit.is_chosen else {"epoch": "last"}
-        stored: dict[str, Any] = json.loads(json.dumps(own))  # the form in which it is read back
-        return stored
+        own |= {} if self.options.patience is None else {"patience": self.options.patience}
+        return dict(json.loads(json.dumps(own)))  # the form in which it is read back
 
 
 def make_plan(method: str, data: Dataset, options: TuneOptions) -> TunePlan:
     """Check everything that can be checked before the first trial."""
     config.check_names(find_method(method).config, options.fixed)
-    shared = {name: getattr(options, name) for name in ("seed", "device", "metric")}
+    shared = {name: getattr(options, name) for name in ("seed", "device", "metric", "patience")}
     fit = make_fit_plan(method, replace(data, test=None), {**options.fixed, **shared})
-    held_out = data.validation
-    if held_out is None or not (
-        len(held_out) if isinstance(held_out, Graded) else held_out.n_pairs
-    ):
+    rows = data.validation
+    if rows is None or not (len(rows) if isinstance(rows, Graded) else rows.n_pairs):
         raise UserError(
             "tuning needs a validation split, and the data has none",
             hint="prepare it with --split 0.8,0.1,0.1 or --validation-share 0.1",
@@ -161,7 +156,10 @@ def _space(fit: FitPlan, options: TuneOptions) -> Space:
 
 def points(fit: FitPlan, space: Space, seed: int) -> list[dict[str, Any]]:
     """The defaults, if they lie in the space; then the rest of a grid, shuffled by the seed."""
-    defaults = {name: getattr(fit.settings, name) for name in space}
+    settings, train = fit.settings, fit.data.train
+    if isinstance(train, Interactions) and isinstance(settings, config.Settings):
+        settings = settings.for_data(train, fit.comm)
+    defaults = {name: getattr(settings, name) for name in space}
     inside = all(where.holds(defaults[name]) for name, where in space.items())
     first = [defaults] if inside else []
     if count_points(space) is None:

@@ -27,8 +27,7 @@ def write(plan: TunePlan, trials: list[Trial]) -> None:
     writer = csv.DictWriter(table, [*columns, *plan.space], lineterminator="\n")
     writer.writeheader()
     for trial in trials:
-        row = {name: getattr(trial, name) for name in columns}
-        writer.writerow({**row, **trial.settings})
+        writer.writerow({name: getattr(trial, name) for name in columns} | dict(trial.settings))
     storage.write_text(plan.folder / TRIALS, table.getvalue())
     best = best_of(trials)
     if best is not None:

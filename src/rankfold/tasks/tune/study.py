@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rankfold.errors import UserError
+from rankfold.errors import UserError, require
 from rankfold.tasks.tune.plan import State, Trial, TunePlan
 from rankfold.training.checkpoint import describe_difference
 
@@ -42,19 +42,17 @@ def make_folder(folder: Path) -> Path:
 def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
     """Open or create the study of the folder; unfinished trials are marked as failed."""
     optuna = import_optuna()
+    path = quote(str((plan.folder / _STUDY).absolute()))
     try:
-        storage = optuna.storages.RDBStorage(
-            f"sqlite:///{quote(str((plan.folder / _STUDY).absolute()))}"
-        )
+        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
     except Exception as error:
         raise UserError(
             f"cannot open {plan.folder / _STUDY}: {str(error).splitlines()[0]}",
             hint="remove the folder or choose another --out",
         ) from error
     try:
-        pruner = optuna.pruners.MedianPruner(
-            _UNPRUNED_TRIALS, _UNPRUNED_STEPS + 1
-        )  # steps count from 1
+        first_step = _UNPRUNED_STEPS + 1  # steps count from 1
+        pruner = optuna.pruners.MedianPruner(_UNPRUNED_TRIALS, first_step)
         study = optuna.create_study(
             storage=storage,
             study_name="rankfold",
@@ -73,12 +71,7 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
 
 def import_optuna() -> Any:
     """Optuna, or a UserError that says how to install it."""
-    try:
-        import optuna
-    except ImportError:
-        raise UserError(
-            "tuning needs optuna, which is not installed", hint="pip install 'rankfold[tune]'"
-        ) from None
+    optuna = require("optuna", "tuning", "tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -1,7 +1,5 @@
 """The settings of SiameseXML, and the defaults that depend on the data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 

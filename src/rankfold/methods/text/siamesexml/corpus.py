@@ -1,7 +1,5 @@
 """The training data of the SiameseXML family: weighted texts of both sides, and their pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -47,6 +45,11 @@ class Corpus(NamedTuple):
         return self.label_shard.comm
 
     @property
+    def labelled(self) -> Tensor:
+        """The training documents that have candidates."""
+        return self.rows.counts().nonzero().flatten()
+
+    @property
     def own_counts(self) -> Tensor:
         """The counts of the candidates here."""
         return self.counts[self.label_shard.start : self.label_shard.stop]
@@ -68,8 +71,12 @@ def build_corpus(data: Dataset, config: ModulesConfig, run: Run) -> Corpus:
     n_documents = comm.sum(with_labels.sum())
     if not bool(n_documents > 0):
         raise UserError("no training document has a label", hint="is the train split empty?")
+    if rows.n_candidates < comm.size:
+        raise UserError(
+            f"{rows.n_candidates} candidates cannot be divided among {comm.size} processes",
+            hint="start fewer processes",
+        )
     label_shard = TableShard(rows.n_candidates, comm, run.memory_budget)
-    _check_share(label_shard)
     own = data.candidate_texts
     own = own if comm.size == 1 else own.part(label_shard.start, label_shard.stop)
     sides, n = [data.query_texts, own], data.n_tokens
@@ -80,8 +87,7 @@ def build_corpus(data: Dataset, config: ModulesConfig, run: Run) -> Corpus:
     queries, candidates = (with_pairs(side, pairs, n) for side in sides)
     idf = inverse_document_frequency([queries.select(trained), candidates], n + len(pairs), comm)
     counts = comm.sum(rows.candidate_counts())
-    shares = counts / n_documents
-    shards = None
+    shares, shards = counts / n_documents, None
     if comm.size > 1:
         shards = Shards(rows.to(run.device), comm, run.memory_budget // (4 * config.width))
     encoder = getattr(config, "encoder", "plain")  # siamesexml-released reads bags as well
@@ -113,11 +119,3 @@ def _check_texts(data: Dataset) -> None:
         f"this data has no texts of {'queries' if documents else 'candidates'}",
         hint=f"prepare it with {' and '.join(options)}{other}",
     )
-
-
-def _check_share(shard: TableShard) -> None:
-    if shard.size < shard.comm.size:
-        raise UserError(
-            f"{shard.size} candidates cannot be divided among {shard.comm.size} processes",
-            hint="start fewer processes",
-        )

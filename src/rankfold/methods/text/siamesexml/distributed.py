@@ -4,8 +4,6 @@ Each process has the documents of its own queries and a share of the labels. The
 what a batch needs to all processes. With one process they do nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -10,10 +10,9 @@ Module II is the mean of a candidate's documents. The final vector of a candidat
 with its popularity as one more column. So a search is a search by inner product.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.encoders.batch_norm import refuse_batch_norm
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus, encode_all
 from rankfold.methods.text.siamesexml.mining import centroids
@@ -35,6 +33,7 @@ from rankfold.methods.text.siamesexml.mix import (
 )
 from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, task_of, training
 from rankfold.training.loop import Task, Training, seed_of, train
+from rankfold.training.replicas import refuse_batch_norm
 from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
 
 
@@ -90,14 +89,18 @@ def train_stages(
             stage_run = replace(run, rng=torch.Generator().manual_seed(seed), resume=resume)
             resume = None  # the checkpoint belongs to the first stage that is resumed
             where = {"member": torch.tensor(member), "stage": torch.tensor(place), **done}
-            shared = _divided_keys(done, divided)
             several = f"member {member + 1} of {config.members}, " if config.members > 1 else ""
-            title = several + stage.name
             for step in train(task(module, stage), training(stage, config), stage_run):
-                step = step._replace(divided=[*step.divided, *shared])
                 then = _next_work(stages[place + 1 :], config) if step.final else ""
-                step = _shift_step(step, before, stage.epochs, config.members * epochs, where)
-                yield step._replace(stage=title + then)
+                share = before + (step.share or 0.0) * stage.epochs
+                yield step._replace(
+                    number=before + step.number,
+                    final=False,
+                    share=share / (config.members * epochs),
+                    state=partial(_joined, step.state, where),
+                    divided=[*step.divided, *_divided_keys(done, divided)],
+                    stage=several + stage.name + then,
+                )
         done |= {f"{member}.{key}": value for key, value in export(module).items()}
         first = (member + 1, 0)
     return done
@@ -109,6 +112,13 @@ def _next_work(stages: list[Stage], config: ModulesConfig) -> str:
         return ", then vectors of all"
     by_shortlists = getattr(config, "negatives", "hardest") == "hardest"
     return ", then shortlists (module II)" if by_shortlists else ""
+
+
+def _joined(
+    state: Callable[[], dict[str, Tensor]], where: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The state of a stage, and which stage it is."""
+    return {**state(), **where}
 
 
 def _divided_keys(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:
@@ -159,19 +169,6 @@ def notes_of(corpus: Corpus, mixes: list[dict[str, float]]) -> dict[str, Any]:
     return {**vectors, "mixes": mixes, "score": score} if mixes else vectors
 
 
-def _shift_step(
-    step: Step, before: int, epochs: int, total: int, where: Mapping[str, Tensor]
-) -> Step:
-    """A stage's step as a step of the whole fit."""
-    state, share = step.state, step.share or 0.0
-    return step._replace(
-        number=before + step.number,
-        final=False,
-        share=(before + share * epochs) / total,
-        state=lambda: {**state(), **where},
-    )
-
-
 def _finished_members(run: Run) -> dict[str, Tensor]:
     """The exports of finished members in the checkpoint of a resumed run."""
     if run.resume is None:
@@ -190,13 +187,12 @@ def _export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
     module.eval()
     texts = encode_all(module.encoder, corpus.labels)
     rows = torch.arange(len(texts), device=texts.device)
-    vectors = {
+    return {
         "texts": texts,
         "refined": module.refined(texts, rows),
         "centroids": centroids(module.encoder, corpus, texts),
+        **{key: tensor.clone() for key, tensor in module.encoder.state_dict().items()},
     }
-    encoder = {key: tensor.clone() for key, tensor in module.encoder.state_dict().items()}
-    return {**vectors, **encoder}
 
 
 def _build_model(
@@ -266,16 +262,13 @@ def describe_mix(model: Model) -> str | None:
 
 
 def method(name: str, config: type[SiameseConfig], summary: str, space: Space = SPACE) -> Method:
-    def begin(data: Dataset, settings: SiameseConfig, run: Run) -> Iterator[Step]:
-        return fit(name, data, settings, run)
-
     return Method(
         summary,
         config,
         "texts",
-        begin,
-        open=open_model,
-        answers=("texts",),
+        partial(fit, name),
+        open_model,
+        ("texts",),
         paper="siamesexml",
         self_tuning=True,
         distributed=True,

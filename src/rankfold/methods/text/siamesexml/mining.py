@@ -3,8 +3,6 @@
 Each of several processes has its own index, which answers the queries of all processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import torch
@@ -15,6 +13,8 @@ from rankfold.distributed.collectives import rounds
 from rankfold.encoders.bag_encoder import unit
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, Encoder, encode_all
 from rankfold.types import Index, Interactions, TopK
+
+BuildIndex = Callable[[Tensor], Index]
 
 
 class MinedNegatives:
@@ -55,15 +55,12 @@ class MinedNegatives:
 
 
 @torch.no_grad()
-def mine_shortlists(
-    encoder: Encoder, corpus: Corpus, size: int, build_index: Callable[[Tensor], Index]
-) -> Tensor:
+def mine_shortlists(encoder: Encoder, corpus: Corpus, size: int, build_index: BuildIndex) -> Tensor:
     """Module II: half of a list by the candidates' texts, half by their documents; [docs, size].
 
     Only for documents with candidates, in order; -1 where there are fewer.
     """
-    with_labels = (corpus.rows.counts() > 0).nonzero().flatten()
-    texts = encode_all(encoder, corpus.labels)
+    with_labels, texts = corpus.labelled, encode_all(encoder, corpus.labels)
     indices = [build_index(texts), build_index(centroids(encoder, corpus, texts))]
     lists = []
     for mine, here in rounds(len(with_labels), corpus.comm, ENCODE_BLOCK):
@@ -86,8 +83,7 @@ def _nearest_labels(
         return [index.search(vectors, k, own).ids for index in indices]
     every = corpus.comm.gather(vectors)
     seen = corpus.shards.seen(own.to(torch.device("cpu"))).to(vectors.device)
-    most = min(k, corpus.label_shard.size)
-    merge = corpus.shards.merge
+    most, merge = min(k, corpus.label_shard.size), corpus.shards.merge
     return [merge(index.search(every, k, seen), most).ids[here] for index in indices]
 
 
@@ -101,30 +97,23 @@ def without_repeats(ids: Tensor) -> Tensor:
 
 def centroids(encoder: Encoder, corpus: Corpus, texts: Tensor) -> Tensor:
     """The mean vector of each candidate's documents, of length 1; without any, its text's."""
-    lonely = (corpus.own_counts == 0)[:, None]
-    return torch.where(lonely, texts, unit(_document_sums(encoder, corpus, texts)))
-
-
-def _document_sums(encoder: Encoder, corpus: Corpus, texts: Tensor) -> Tensor:
-    """The sum of the vectors of each candidate's documents, for the candidates here; [n, D]."""
-    sums, rows = torch.zeros_like(texts), corpus.rows
-    if corpus.shards is None:
+    if corpus.shards is not None:
+        sums = corpus.shards.spread(encode_all(encoder, corpus.documents))
+    else:
+        sums, rows = torch.zeros_like(texts), corpus.rows
         for some in torch.arange(rows.n_queries, device=texts.device).split(ENCODE_BLOCK):
             chosen, vectors = rows.select(some), encoder(corpus.documents.select(some))
             sums.index_add_(0, chosen.candidates, vectors[chosen.query_of_pair().long()])
-        return sums
-    return corpus.shards.spread(encode_all(encoder, corpus.documents))
+    return torch.where((corpus.own_counts == 0)[:, None], texts, unit(sums))
 
 
 @torch.no_grad()
-def mine_documents(
-    encoder: Encoder, corpus: Corpus, build_index: Callable[[Tensor], Index]
-) -> Tensor:
+def mine_documents(encoder: Encoder, corpus: Corpus, build_index: BuildIndex) -> Tensor:
     """For each candidate the nearest document that does not have it, or -1; [N].
 
     Each of several processes asks for its own candidates and finds documents of all.
     """
-    with_labels = (corpus.rows.counts() > 0).nonzero().flatten()
+    with_labels = corpus.labelled
     vectors = encode_all(encoder, corpus.documents.select(with_labels))
     index = build_index(vectors) if len(vectors) else None
     own = corpus.hidden.select(with_labels).transpose()

@@ -4,10 +4,7 @@ The three are its classifier, its text, and the mean of its documents. Validatio
 weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -170,42 +167,31 @@ def _mixed_scores(mix: Mix, scores: list[Tensor]) -> Tensor:
     if len(scores) == 1:
         return scores[0]
     refined, texts, centroids = scores
-    mixed = torch.lerp(texts, refined, mix.classifier_share)
-    return mixed.add_(centroids, alpha=mix.centroid_weight)
+    return torch.lerp(texts, refined, mix.classifier_share).add_(
+        centroids, alpha=mix.centroid_weight
+    )
 
 
 def open_model(model: Model) -> Opened:
     """Builds the encoders."""
-    config, idf = _config_of(model), model.tensors["rarity"]
-    encoders = encoders_of(model.tensors, config, len(idf))
-    return Opened(texts=partial(_encode_texts, encoders, config, idf, model.tensors["pairs"]))
-
-
-def _encode_texts(
-    encoders: list[nn.Module],
-    config: SiameseConfig,
-    idf: Tensor,
-    pairs: Tensor,
-    texts: Texts,
-    side: Side,
-) -> Tensor:
-    """Vectors of texts. A new candidate has its text alone, and no popularity."""
-    bags = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
-    vectors = encode(encoders, weighted(config.encoder, bags, idf))
-    popularity = config.popularity_weight or 0.0  # a model may be older than this setting
-    if side == "query":
-        return with_column(vectors, popularity, vectors.new_full((1,), _QUERY_POPULARITY))
-    assert config.centroid_weight is not None
-    vectors = vectors * ((1 + config.centroid_weight) / config.members)
-    return with_column(vectors, popularity, vectors.new_zeros(1))
-
-
-def _config_of(model: Model) -> SiameseConfig:
-    """The settings of a model; an older one has ``residual`` in place of ``encoder``."""
-    given = dict(model.config)
-    if given.pop("residual", False):
+    given, idf, pairs = dict(model.config), model.tensors["rarity"], model.tensors["pairs"]
+    if given.pop("residual", False):  # an older model has it in place of ``encoder``
         given["encoder"] = "residual"
-    return SiameseConfig(**given)
+    config = SiameseConfig(**given)
+    encoders = encoders_of(model.tensors, config, len(idf))
+    popularity = config.popularity_weight or 0.0  # a model may be older than this setting
+
+    def encode_texts(texts: Texts, side: Side) -> Tensor:
+        """Vectors of texts. A new candidate has its text alone, and no popularity."""
+        bags = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
+        vectors = encode(encoders, weighted(config.encoder, bags, idf))
+        if side == "query":
+            return with_column(vectors, popularity, vectors.new_full((1,), _QUERY_POPULARITY))
+        assert config.centroid_weight is not None
+        vectors = vectors * ((1 + config.centroid_weight) / config.members)
+        return with_column(vectors, popularity, vectors.new_zeros(1))
+
+    return Opened(texts=encode_texts)
 
 
 @torch.no_grad()
@@ -239,8 +225,8 @@ def make_encoder(name: str, start: Tensor, seed: int) -> nn.Module:
     """An encoder by name; its draws, also from torch's global generator, follow the seed."""
     with seeded(seed, torch.device("cpu")):
         encoder = TEXT_ENCODERS[name](start, torch.Generator().manual_seed(seed))
-    state, buffers = encoder.state_dict(), dict(encoder.named_buffers())
-    if unsaved := [one for one in buffers if one not in state]:
+    state = encoder.state_dict()
+    if unsaved := [name for name, _ in encoder.named_buffers() if name not in state]:
         raise UserError(
             f"encoder={name} has a buffer {unsaved[0]!r} that is not saved with a model",
             hint="register the buffer as persistent",

@@ -6,8 +6,6 @@ with the hardest documents of the batch and one from an index; III and IV compar
 the candidates of their shortlists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -33,14 +31,19 @@ from rankfold.methods.text.siamesexml.distributed import (
     thinned_documents,
     thinned_vectors,
 )
-from rankfold.methods.text.siamesexml.mining import MinedNegatives, mine_documents, mine_shortlists
+from rankfold.methods.text.siamesexml.mining import (
+    BuildIndex,
+    MinedNegatives,
+    mine_documents,
+    mine_shortlists,
+)
 from rankfold.samplers.batch_pool import pool_around
 from rankfold.samplers.known_positives import hits, places
 from rankfold.samplers.resampling import draw_one
 from rankfold.training.batches import Batches, QueryBatches, Rows
-from rankfold.training.loop import EmptyMemory, Memory, Task, Training
+from rankfold.training.loop import EMPTY_MEMORY, Memory, Task, Training
 from rankfold.training.replicas import UNDIVIDED, Sides
-from rankfold.types import Index, Interactions, Texts
+from rankfold.types import Interactions, Texts
 
 encoder_loss = partial(likelihood_loss, c=0.9, d=1.5)
 classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
@@ -96,11 +99,11 @@ class Siamese(nn.Module):
     def encoder_learns(self) -> bool:
         return any(parameter.requires_grad for parameter in self.trainable)
 
-    def in_eval_mode(self, work: Callable[[], Tensor]) -> Tensor:
-        """The result of ``work`` with the encoder in ``eval`` mode, without dropout."""
+    def in_eval_mode(self, work: Callable[..., Tensor], *args: Any) -> Tensor:
+        """``work(encoder, *args)`` with the encoder in ``eval`` mode, without dropout."""
         self.eval()
         try:
-            return work()
+            return work(self.encoder, *args)
         finally:
             self.train()
 
@@ -156,11 +159,7 @@ def batch_size(stage: Stage, config: ModulesConfig) -> int:
 
 
 def task_of(
-    module: Siamese,
-    stage: Stage,
-    corpus: Corpus,
-    config: SiameseConfig,
-    build_index: Callable[[Tensor], Index],
+    module: Siamese, stage: Stage, corpus: Corpus, config: SiameseConfig, build_index: BuildIndex
 ) -> Task:
     """The training task of a stage."""
     module.train_in(stage)
@@ -219,7 +218,7 @@ def _both_sides(
 
 
 def _hard_document_task(
-    module: Siamese, corpus: Corpus, config: SiameseConfig, build_index: Callable[[Tensor], Index]
+    module: Siamese, corpus: Corpus, config: SiameseConfig, build_index: BuildIndex
 ) -> Task:
     """Candidates, each with one of its documents, against the hardest documents of the batch.
 
@@ -228,10 +227,8 @@ def _hard_document_task(
     """
     of_labels, hidden = by_candidate(corpus.rows, corpus), by_candidate(corpus.hidden, corpus)
     batches = QueryBatches(of_labels, config.batch_size or SMALLEST_BATCH, corpus.comm)
-    mine = partial(mine_documents, module.encoder, corpus, build_index)
-    mined = MinedNegatives(
-        partial(module.in_eval_mode, mine), config.refresh * len(batches), corpus.idf.device
-    )
+    mine = partial(module.in_eval_mode, mine_documents, corpus, build_index)
+    mined = MinedNegatives(mine, config.refresh * len(batches), corpus.idf.device)
     vectors_of = thinned_vectors(corpus, module.encoder, config.thinning)
 
     def losses(batch: Rows, rng: torch.Generator) -> Tensor:
@@ -267,11 +264,7 @@ def hardest_of(scores: Tensor, count: int) -> Tensor:
 
 
 def _shortlist_task(
-    module: Siamese,
-    stage: Stage,
-    corpus: Corpus,
-    config: SiameseConfig,
-    build_index: Callable[[Tensor], Index],
+    module: Siamese, stage: Stage, corpus: Corpus, config: SiameseConfig, build_index: BuildIndex
 ) -> Task:
     """Documents against their positives, their shortlist and random candidates."""
     batches = QueryBatches(corpus.rows, batch_size(stage, config), corpus.comm)
@@ -282,17 +275,9 @@ def _shortlist_task(
         documents, labels = encode_both(thinned(batch, rng), candidates)
         return documents @ labels.T
 
-    mine = partial(mine_shortlists, module.encoder, corpus, config.shortlist, build_index)
-    return task_on_shortlists(
-        module,
-        batches,
-        corpus,
-        config,
-        partial(module.in_eval_mode, mine),
-        scores,
-        classifier_loss,
-        sides=module.sides,
-    )
+    mine = partial(module.in_eval_mode, mine_shortlists, corpus, config.shortlist, build_index)
+    sides = module.sides
+    return task_on_shortlists(module, batches, corpus, config, mine, scores, classifier_loss, sides)
 
 
 def task_on_shortlists(
@@ -322,21 +307,17 @@ def task_on_shortlists(
         own = padded(batch.positives)
         ids = torch.cat([own, rivals.long(), drawn], dim=1)
         known = distinct_of_all(ids.clamp(min=0), corpus.comm)
+        rows = torch.arange(len(ids), device=ids.device)[:, None]
         columns = torch.searchsorted(known, ids.clamp(min=0))
         scores = scores_of(batch, known, rng).float().gather(1, columns)
-        chosen = hits(corpus.rows, batch.queries, known)[_rows_of(ids), columns]
+        chosen = hits(corpus.rows, batch.queries, known)[rows, columns]
         positive = chosen & (torch.arange(ids.shape[1], device=ids.device) < own.shape[1])
         valid = (ids >= 0) & (positive | ~chosen)  # a positive that is also drawn counts once
         if corpus.excluded is not None:
-            valid &= ~hits(corpus.excluded, batch.queries, known)[_rows_of(ids), columns]
+            valid &= ~hits(corpus.excluded, batch.queries, known)[rows, columns]
         return loss(scores, positive, valid)
 
     return make_task(module, batches, losses, lists, sides=sides, divided=("found",))
-
-
-def _rows_of(ids: Tensor) -> Tensor:
-    """The number of each row, as an index beside columns; [B, 1]."""
-    return torch.arange(len(ids), device=ids.device)[:, None]
 
 
 def padded(rows: Interactions) -> Tensor:
@@ -357,10 +338,9 @@ def make_task(
     module: nn.Module,
     batches: Batches,
     losses: Callable[[Rows, torch.Generator], Tensor],
-    memory: Memory | None = None,
+    memory: Memory = EMPTY_MEMORY,
     **options: Any,
 ) -> Task:
     """A task that exports nothing: a model is built after the last stage."""
-    built_in = isinstance(getattr(module, "encoder", None), BagEncoder)
-    options["draws_elsewhere"] = not built_in
-    return Task(module, batches, losses, lambda: None, memory or EmptyMemory(), **options)
+    options["draws_elsewhere"] = not isinstance(module.encoder, BagEncoder)
+    return Task(module, batches, losses, lambda: None, memory, **options)

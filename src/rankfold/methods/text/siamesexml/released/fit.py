@@ -15,8 +15,6 @@ their sums (there also columns, both by roots); one schedule for all modules; a 
 the mean over its positives, as in ``likelihood_loss``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from time import perf_counter
@@ -25,11 +23,11 @@ import torch
 from torch import Tensor
 
 from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.methods.text.neighbours import query_blocks
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.fit import (
-    MODULES_SPACE,
-    describe_mix,
+    SIAMESEXML_PAPER,
     last_step,
     notes_of,
     start_tokens,
@@ -50,13 +48,11 @@ from rankfold.methods.text.siamesexml.released.search import (
 from rankfold.methods.text.siamesexml.released.shortlists import (
     WALK_CANDIDATES,
     WALK_STEPS,
-    labelled_documents,
-    query_blocks,
     random_walks,
     space_of,
 )
 from rankfold.training.loop import seed_of
-from rankfold.types import Dataset, Interactions, Method, Model, Run, Step
+from rankfold.types import Dataset, Interactions, Model, Run, Step
 
 BETAS = (0.75, 0.9, 0.95)
 DEFAULT_BETA = 0.9  # without validation
@@ -105,7 +101,7 @@ def _build_model(
     config: ReleasedConfig, done: Mapping[str, Tensor], corpus: Corpus, run: Run
 ) -> Model:
     """The model, with the beta that is best on validation."""
-    chosen = corpus.rows.select(labelled_documents(corpus))
+    chosen = corpus.rows.select(corpus.labelled)
     scores: list[float] = []
     beta = DEFAULT_BETA if config.beta is None else config.beta
     if config.beta is None and run.judge is not None:
@@ -141,16 +137,12 @@ def _score_betas(
     return (totals / max(1, len(judge.queries))).tolist()
 
 
-METHOD = Method(
-    "the same as its authors released it: shortlists, then a mix on them",
-    ReleasedConfig,
-    "texts",
-    fit,
+METHOD = replace(
+    SIAMESEXML_PAPER,
+    summary="the same as its authors released it: shortlists, then a mix on them",
+    config=ReleasedConfig,
+    fit=fit,
     open=open_model,
-    answers=("texts",),
     own_search=True,
-    paper="siamesexml",
-    self_tuning=True,
-    space=MODULES_SPACE,
-    describe=describe_mix,
+    distributed=False,
 )

@@ -1,8 +1,5 @@
 """The modules of the released SiameseXML: what is trained, and on which negatives."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from math import exp, log
 
@@ -14,6 +11,7 @@ from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
 from rankfold.losses.likelihood import likelihood_loss
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus
+from rankfold.methods.text.siamesexml.mining import BuildIndex
 from rankfold.methods.text.siamesexml.modules import (
     Stage,
     batch_size,
@@ -32,11 +30,11 @@ from rankfold.samplers.known_positives import hits
 from rankfold.samplers.resampling import draw, draw_one
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.training.loop import Task, Training
-from rankfold.types import Index, Interactions, Texts
+from rankfold.types import Interactions, Texts
 
 _FREQUENCY_POWER = 0.45  # candidates are drawn by this power of their frequency
 _LABEL_LOSS = 0.7  # weight of candidates alone in the loss of module I; the rest: with a document
-_CLASSIFIER_LIKELIHOOD = {"c": 0.75, "d": 3.0}  # of module III
+_CLASSIFIER_LIKELIHOOD = (0.75, 3.0)  # c and d of module III
 _MIN_NEGATIVE_LOSS = 0.05  # a smaller loss of a negative counts as 0
 _DROPOUT = 0.5  # of the residual
 
@@ -84,7 +82,7 @@ def task_of(
     corpus: Corpus,
     walk: Interactions,
     config: ReleasedConfig,
-    build_index: Callable[[Tensor], Index],
+    build_index: BuildIndex,
 ) -> Task:
     """The training task of a stage."""
     if stage.name == "encoder":
@@ -169,6 +167,6 @@ def classifier_loss(scores: Tensor, positive: Tensor, valid: Tensor) -> Tensor:
 
     These have a cosine v with -log(1 - c e^{d(v-1)}) / d < .05.
     """
-    c, d = _CLASSIFIER_LIKELIHOOD["c"], _CLASSIFIER_LIKELIHOOD["d"]
+    c, d = _CLASSIFIER_LIKELIHOOD
     close = scores >= 1 + log((1 - exp(-d * _MIN_NEGATIVE_LOSS)) / c) / d
     return likelihood_loss(scores, positive, valid & (positive | close), c=c, d=d) / d

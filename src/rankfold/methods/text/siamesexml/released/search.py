@@ -1,7 +1,5 @@
 """Search of the released SiameseXML: shortlists, then a mix of two scores on them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,15 +9,11 @@ from torch.nn.functional import gelu
 
 from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
 from rankfold.encoders.bags import weigh, with_pairs
-from rankfold.kernels.topk import top_k
-from rankfold.methods.text.neighbours import best, stacked
+from rankfold.kernels.topk import top_k_of
+from rankfold.methods.text.neighbours import best, search_blocks
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
-from rankfold.methods.text.siamesexml.released.shortlists import (
-    NearSpace,
-    near_scores,
-    query_blocks,
-)
-from rankfold.types import Interactions, Model, Opened, Texts, TopK
+from rankfold.methods.text.siamesexml.released.shortlists import NearSpace, near_scores
+from rankfold.types import Exclude, Interactions, Model, Opened, Texts, TopK
 
 _SHARPNESS = 5.0  # of a classifier's score
 
@@ -83,8 +77,7 @@ def shortlist(
 def mixed(listed: ScoredShortlist, beta: float, k: int) -> TopK:
     """The k best by beta e^{5 (v - 1)} + (1 - beta) sigmoid(near)."""
     scores = beta * listed.classifier + (1 - beta) * listed.near.sigmoid()
-    places, scores = top_k(scores.masked_fill(listed.ids < 0, -torch.inf), k)
-    return TopK(listed.ids.gather(1, places.clamp(min=0)).where(places >= 0, -1), scores)
+    return top_k_of(listed.ids, scores.masked_fill(listed.ids < 0, -torch.inf), k)
 
 
 def open_model(model: Model) -> Opened:
@@ -98,12 +91,11 @@ def open_model(model: Model) -> Opened:
     def search_texts(texts: Texts, k: int, exclude: Interactions | None) -> TopK:
         """The k candidates with the largest scores."""
         bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
-        results = []
-        for start, stop in query_blocks(len(bags), n + max(k, config.shortlist) * config.width):
-            block = bags.select(torch.arange(start, stop, device=idf.device))
-            hidden = None if exclude is None else exclude.part(start, stop)
-            listed = shortlist(members, block, chosen, config, k, hidden)
-            results.append(mixed(listed, beta, k))
-        return stacked(results, min(k, n), idf.device)
+        numbers = n + max(k, config.shortlist) * config.width
+
+        def best_of(bags: Texts, hidden: Exclude) -> TopK:
+            return mixed(shortlist(members, bags, chosen, config, k, hidden), beta, k)
+
+        return search_blocks(bags, exclude, numbers, min(k, n), best_of)
 
     return Opened(search_texts=search_texts)

@@ -4,9 +4,6 @@ A document is near a candidate by the centroid of the candidate's documents, by 
 random walk has smoothed, and by the candidates of near training documents.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,18 +12,17 @@ from torch import Tensor
 from rankfold.encoders.bag_encoder import unit
 from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.topk import merge_top_k, top_k
+from rankfold.methods.text.neighbours import add_choices, query_blocks
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, Encoder, encode_all
-from rankfold.methods.text.siamesexml.mining import centroids
+from rankfold.methods.text.siamesexml.mining import BuildIndex, centroids
 from rankfold.samplers.resampling import draw_one
-from rankfold.types import Index, Interactions, TopK, from_pairs
+from rankfold.types import Interactions, TopK, from_pairs
 
 WALK_STEPS, _RESTART, WALK_CANDIDATES = 400, 0.8, 10  # of a random walk; candidates kept of it
 _NEIGHBOUR_WEIGHT = 0.025
 WALK_BLOCK = 2**13  # walks at a time
 DOCUMENT_BLOCK = 2**16  # training documents compared at a time
-MAX_BLOCK_QUERIES = 256
-BLOCK_BYTES = 2**26  # of the scores of a block of queries
 PAIR_BLOCK = 2**16  # pairs of vectors multiplied at a time
 
 # ---------------------------------------------------------------------------------- the walk
@@ -91,13 +87,8 @@ class NearSpace(NamedTuple):
 def space_of(features: Encoder, corpus: Corpus, walk: Interactions) -> NearSpace:
     texts = unit(smoothed_texts(features, corpus, walk))
     candidates = texts + centroids(features, corpus, texts)
-    documents = corpus.documents.select(labelled_documents(corpus))
+    documents = corpus.documents.select(corpus.labelled)
     return NearSpace(candidates, unit(encode_all(features, documents)))
-
-
-def labelled_documents(corpus: Corpus) -> Tensor:
-    """The training documents that have candidates."""
-    return (corpus.rows.counts() > 0).nonzero().flatten()
 
 
 def near_scores(vectors: Tensor, space: NearSpace, chosen: Interactions, neighbours: int) -> Tensor:
@@ -108,17 +99,13 @@ def near_scores(vectors: Tensor, space: NearSpace, chosen: Interactions, neighbo
     """
     scores = (1 - _NEIGHBOUR_WEIGHT) * (vectors @ space.candidates.T)
     nearest = nearest_rows(vectors, space.documents, neighbours)
-    rows, n = chosen.select(nearest.ids.flatten()), scores.shape[1]
-    block = torch.arange(len(vectors), device=vectors.device)[:, None].expand_as(nearest.ids)
-    places = torch.repeat_interleave(block.flatten() * n, rows.counts()) + rows.candidates
-    shares = torch.repeat_interleave(nearest.scores.flatten(), rows.counts())
-    return scores.view(-1).index_add_(0, places, shares, alpha=_NEIGHBOUR_WEIGHT).view(-1, n)
+    return add_choices(scores, nearest, chosen, _NEIGHBOUR_WEIGHT)
 
 
 def nearest_rows(vectors: Tensor, table: Tensor, count: int) -> TopK:
     """The ``count`` rows of ``table`` with the largest inner products, block by block."""
-    nearest = TopK(torch.zeros(len(vectors), 0, dtype=torch.int64), torch.zeros(len(vectors), 0))
-    nearest = TopK(*(part.to(vectors.device) for part in nearest))
+    none = torch.zeros(len(vectors), 0, device=vectors.device)
+    nearest = TopK(none.long(), none)
     for start in range(0, len(table), DOCUMENT_BLOCK):
         block = table[start : start + DOCUMENT_BLOCK].to(vectors.dtype)
         best = top_k(vectors @ block.T, count)
@@ -126,28 +113,19 @@ def nearest_rows(vectors: Tensor, table: Tensor, count: int) -> TopK:
     return nearest
 
 
-def query_blocks(n_queries: int, numbers: int) -> Iterator[tuple[int, int]]:
-    """Start and stop of blocks of queries within the memory budget, at least one query each.
-
-    ``numbers`` is how many values a query takes: its scores and the vectors of its shortlist.
-    """
-    step = max(1, min(MAX_BLOCK_QUERIES, BLOCK_BYTES // (4 * numbers)))
-    return ((start, min(start + step, n_queries)) for start in range(0, n_queries, step))
-
-
 # ---------------------------------------------------------------------------------- training
 
 
 @torch.no_grad()
 def mine_shortlists(
-    space: NearSpace, corpus: Corpus, config: ReleasedConfig, build_index: Callable[[Tensor], Index]
+    space: NearSpace, corpus: Corpus, config: ReleasedConfig, build_index: BuildIndex
 ) -> Tensor:
     """The best by ``near_scores`` for training documents that have candidates, without these.
 
     The best are among the nearest candidates and the candidates of the nearest documents, which
     two indices find. [docs, size], -1 where there are fewer.
     """
-    chosen, lists = corpus.rows.select(labelled_documents(corpus)), []
+    chosen, lists = corpus.rows.select(corpus.labelled), []
     near, known = build_index(space.candidates), build_index(space.documents)
     size = min(config.shortlist, len(space.candidates))
     for start, stop in query_blocks(chosen.n_queries, 32 * (size + config.neighbours)):

@@ -1,6 +1,6 @@
 """Small data with texts, for tests of methods that read them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -62,6 +62,30 @@ def search(model: Model, texts: Texts, k: int, exclude: Interactions | None) -> 
     opened = METHODS[model.method].open(model)
     assert opened.search_texts is not None
     return opened.search_texts(texts, k, exclude)
+
+
+def check_exclusions(data: Dataset, search: Callable[[Texts, int, Interactions], TopK]) -> None:
+    """Assert that all candidates but the excluded ones are returned, and that padding follows."""
+    assert data.query_texts is not None
+    m, n = data.split("train").n_queries, len(data.candidates)
+    hidden = torch.rand(m, n, generator=torch.Generator().manual_seed(0)) < 0.7
+    result = search(data.query_texts, n + 9, from_pairs(*hidden.nonzero().T, None, (m, n)))
+    assert result.ids.shape == (m, n)
+    for row in range(m):
+        allowed = set((~hidden[row]).nonzero().flatten().tolist())
+        ids = result.ids[row].tolist()
+        assert set(ids[: len(allowed)]) == allowed
+        assert ids[len(allowed) :] == [-1] * (n - len(allowed))
+        assert bool((result.scores[row, len(allowed) :] == -torch.inf).all())
+
+
+def check_unknown_words(fit: Callable[[Dataset], Model]) -> None:
+    """Assert that texts without a known word get the most popular candidates."""
+    data = data_of([[0], [1], [2], []], [[]] * 3, [(0, 2), (1, 2), (2, 1)], n_tokens=9)
+    queries = Texts(torch.tensor([0, 2, 2]), torch.tensor([7, 8]).int())  # unknown; no words
+    result = search(fit(data), queries, 3, None)
+    assert result.ids.tolist() == [[2, 1, 0]] * 2
+    assert result.scores.tolist() == [[2.0, 1.0, 0.0]] * 2
 
 
 def random_data(seed: int, m: int = 40, n: int = 12, n_tokens: int = 15) -> Dataset:

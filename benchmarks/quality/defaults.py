@@ -1,0 +1,221 @@
+"""How far each method's defaults are from its best settings, on sets that no table shows.
+
+    python -m benchmarks.quality.defaults run GROUP... [--workers 12] [--width 64]
+    python -m benchmarks.quality.defaults table [GROUP...]
+
+A set is an .npz file in ``scratch/sets``: train_q, train_c, val_q, val_c, test_q, test_c and shape.
+``run`` fits every point of a group's grid and the defaults on train, stopping on validation, and
+writes validation and test ndcg@10 of each to ``results/quality/defaults/GROUP.jsonl``. A second run
+resumes. ``table`` takes the best point by validation and shows its test figure beside the
+defaults'. ``run`` requires only torch and numpy, so that it can run on a GPU machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.paths import RESULTS, SCRATCH
+from rankfold.distributed.collectives import SingleProcess
+from rankfold.index.exact import Exact
+from rankfold.methods import METHODS
+from rankfold.metrics import METRICS, judge, parse
+from rankfold.models.search import Filter, Searcher
+from rankfold.training.history import History
+from rankfold.types import Dataset, Interactions, Model, Run, Vocabulary, from_pairs
+
+SETS = SCRATCH / "sets"
+OUT = RESULTS / "quality" / "defaults"
+METRIC = "ndcg@10"
+PATIENCE = 3
+MAX_QUERIES = 10_000
+RATIOS = (3.0, 10.0, 30.0, 100.0)
+WEIGHTED = {"alpha": (0.005, 0.02, 0.05, 0.15), "reg": (0.03, 0.1, 0.3, 1.0)}
+RATES = (0.003, 0.01, 0.03, 0.1)
+GROUPS: dict[str, dict[str, tuple[float, ...]]] = {  # 16 points for each method
+    "ials": {"ratio": RATIOS, "reg": (0.003, 0.01, 0.03, 0.1)},
+    "wrmf": {"ratio": RATIOS, "reg_by_root": (0.001, 0.003, 0.01, 0.03)},
+    "rg2-weighted": WEIGHTED,
+    "rgx": WEIGHTED,
+    "ease": {"reg": (1, 2, 5, 10, 20, 50, 100, 150, 200, 300, 500, 700, 1000, 2000, 3000, 5000)},
+    "bpr": {"lr": RATES, "query_decay": (0.004, 0.02, 0.1, 0.5)},
+    "softmax": {"lr": RATES, "query_decay": (0.02, 0.12, 0.5, 2.0)},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=["run", "table"])
+    parser.add_argument("groups", nargs="*", default=list(GROUPS))
+    parser.add_argument("--sets", nargs="+", default=None)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no fit after this time")
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    names = args.sets or sorted(path.stem for path in SETS.glob("*.npz"))
+    if args.task == "run":
+        run(args, names)
+    else:
+        table(args, names)
+
+
+def run(args: argparse.Namespace, names: list[str]) -> None:
+    args.out.mkdir(parents=True, exist_ok=True)
+    deadline, device = time.time() + args.seconds, "cuda" if torch.cuda.is_available() else "cpu"
+    jobs = [job for group in args.groups for job in missing(group, names, args)]
+    jobs.sort(key=lambda job: job["set"])
+    with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
+        _collect({pool.submit(fit_and_score, job, device, deadline): job for job in jobs}, args.out)
+
+
+def _collect(pending: dict[Future[Any], dict[str, Any]], out: Path) -> None:
+    for future in as_completed(pending):
+        job = pending[future]
+        try:
+            record = future.result()
+        except Exception as error:
+            print("failed", job, error, flush=True)
+            continue
+        if record is not None:
+            with (out / f"{job['group']}.jsonl").open("a") as file:
+                file.write(json.dumps(record) + "\n")
+
+
+def missing(group: str, names: list[str], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The points of a group that have no figure yet; {} is the defaults."""
+    path, grid = args.out / f"{group}.jsonl", GROUPS[group]
+    known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done = [(one["set"], one["settings"]) for one in known if one["width"] == args.width]
+    points = [{}, *(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))]
+    for name, settings in product(names, points):
+        if (name, settings) not in done:
+            yield {"group": group, "set": name, "width": args.width, "settings": settings}
+
+
+def load(name: str) -> Dataset:
+    arrays = np.load(SETS / f"{name}.npz")
+    shape = tuple(map(int, arrays["shape"]))
+    splits = [
+        from_pairs(
+            *(torch.from_numpy(arrays[f"{split}_{side}"].astype(np.int64)) for side in "qc"),
+            None,
+            shape,
+        )
+        for split in ("train", "val", "test")
+    ]
+    queries, candidates = map(Vocabulary.numbered, shape)
+    return Dataset("interactions", *splits, queries, candidates)
+
+
+class Judged:
+    """The queries of a split, at most ``MAX_QUERIES``, scored by ``METRIC``."""
+
+    def __init__(self, data: Dataset, split: Any) -> None:
+        self.data, self.split, self.truth = data, split, data.split(split)
+        rows = torch.nonzero(self.truth.counts() > 0).flatten()
+        step = -(-len(rows) // MAX_QUERIES)
+        self.queries, self.spec = rows[::step], parse(METRIC)
+        self.depth = self.spec.k
+
+    def hidden(self, queries: torch.Tensor) -> Interactions:
+        return self.data.seen(self.split).select(queries)
+
+    def values(self, queries: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        judged = judge(ids.cpu(), self.truth.select(queries))
+        return METRICS[self.spec.name].value(judged, self.spec.k)
+
+    def mean(self, model: Model, device: torch.device) -> float:
+        searcher = Searcher(model, self.data.split("train"), 2**28)
+        hidden = self.hidden(self.queries).to(device)
+        ids = searcher.of_queries(self.queries.to(device), self.depth, Filter(hidden)).ids
+        return float(self.values(self.queries, ids).double().mean())
+
+
+def settings_of(job: dict[str, Any], data: Dataset) -> dict[str, Any]:
+    """The settings of a method from a point, some of which are relative to the data's size."""
+    settings, train = dict(job["settings"]), data.split("train")
+    if job["group"] != "ease":
+        settings["width"] = job["width"]
+    size = train.n_queries * train.n_candidates
+    if "ratio" in settings:
+        background = min(1.0, settings.pop("ratio") * train.n_pairs / size)
+        is_ials = job["group"] == "ials"
+        settings |= {"background": background} if is_ials else {"alpha": 1 / background}
+    if "reg_by_root" in settings:
+        settings["reg"] = settings.pop("reg_by_root") * size**0.5
+    if "query_decay" in settings:
+        settings["weight_decay"] = settings.pop("query_decay") / train.n_queries
+    return settings
+
+
+def fit_and_score(job: dict[str, Any], device_name: str, deadline: float) -> dict[str, Any] | None:
+    if time.time() > deadline:
+        return None
+    torch.set_num_threads(1)
+    device, began = torch.device(device_name), time.time()
+    method, data = METHODS[job["group"]], load(job["set"])
+    judged = Judged(data, "validation")
+    run = Run(
+        rng=torch.Generator().manual_seed(0),
+        device=device,
+        comm=SingleProcess(),
+        judge=judged,
+        validate=lambda model: judged.mean(model, device),
+        build_index=Exact,
+        memory_budget=2**28,
+    )
+    history = History()
+    for step in method.fit(data, method.config(**settings_of(job, data)), run):
+        if step.whole:
+            scored = step.model is not None and not method.self_tuning
+            history.note(step, run.validate(step.model) if scored else None)
+            if history.is_over(step, PATIENCE):
+                break
+    model = history.model
+    assert model is not None
+    if method.finalize is not None:
+        model = method.finalize(model, data.split("train").to(device), run)
+    figures = {s: Judged(data, s).mean(model, device) for s in ("validation", "test")}
+    cost = {
+        "steps": history.number,
+        "seconds": round(time.time() - began, 1),
+        "device": device_name,
+    }
+    return {**job, **figures, **cost, "config": dict(model.config)}
+
+
+def table(args: argparse.Namespace, names: list[str]) -> None:
+    """Test ndcg@10 of the defaults beside that of the point with the best validation figure."""
+    for group in args.groups:
+        path, records = args.out / f"{group}.jsonl", defaultdict(list)
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            records[record["set"]].append(record)
+        print(f"\n{group}\n| set | defaults | tuned | ratio | best point |\n|---|---|---|---|---|")
+        for name in names:
+            of_width = [one for one in records[name] if one["width"] == args.width]
+            plain = [one for one in of_width if not one["settings"]]
+            tried = [one for one in of_width if one["settings"]]
+            if plain and tried:
+                best = max(tried, key=lambda one: one["validation"])
+                ratio = plain[-1]["test"] / best["test"]
+                cells = f"{plain[-1]['test']:.4f} | {best['test']:.4f} | {ratio:.3f}"
+                print(f"| {name} | {cells} | {best['settings']} |")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

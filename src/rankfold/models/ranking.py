@@ -1,0 +1,224 @@
+"""From keys to ranked lists of keys: keys -> rows -> hidden pairs -> the best rows -> keys.
+
+Python, the command line, ``predict`` and the server all search here. ``models/search.py`` finds the
+best rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rankfold.models.search import NO_FILTER, Filter, union
+from rankfold.types import Interactions, Key, Side, Texts, TopK, Vocabulary, from_pairs
+
+if TYPE_CHECKING:
+    from rankfold.models.ranker import Ranker
+
+By = Literal["queries", "history", "text", "candidates"]
+
+
+class Ranking(NamedTuple):
+    """Ranked lists in keys, best first."""
+
+    keys: list[list[Key]]  # a list is shorter than K where there are fewer candidates
+    scores: NDArray[np.float32]  # [B, K], -inf beyond the end of a list
+    texts: list[list[str | None]] | None = None  # beside the keys; None: no candidate has one
+    inputs: Sequence[Any] = ()  # of each list; keys as the model holds them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchSpec:
+    """The arguments of a search: one list is made for each input."""
+
+    by: By
+    inputs: Sequence[Any]  # keys of queries or candidates, histories (lists of keys), or texts
+    k: int = 10
+    exclude: Sequence[Key] = ()  # candidates that are not returned; unknown ones are ignored
+    allow: Sequence[Key] | None = None  # the only candidates to return, likewise; None: all
+    include_seen: bool = False  # also return what the query chose before
+
+
+class UnknownKey(NamedTuple):
+    """The first key of a spec that the model does not know."""
+
+    key: Key
+    side: Side
+
+
+def search(
+    ranker: Ranker, specs: Sequence[SearchSpec], depth: int | None = None
+) -> list[Ranking | UnknownKey]:
+    """The lists of each spec, by one search for all of them.
+
+    Args:
+        ranker: a model.
+        specs: they agree in ``by``, ``include_seen`` and ``allow``.
+        depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
+    """
+    answers = _find(ranker, specs)
+    known = [place for place, rows in enumerate(answers) if not isinstance(rows, UnknownKey)]
+    if known:
+        most = max(spec.k for spec in specs) if depth is None else depth
+        some = [specs[place] for place in known]
+        rankings = _rank(ranker, some, [answers[place] for place in known], most)
+        for place, ranking in zip(known, rankings, strict=True):
+            answers[place] = ranking
+    return answers
+
+
+def best(
+    ranker: Ranker,
+    by: By,
+    inputs: Tensor | Interactions | Texts,
+    k: int,
+    *,
+    filter: Filter = NO_FILTER,
+    include_seen: bool = False,
+) -> TopK:
+    """The best candidates as rows, without hidden pairs.
+
+    Args:
+        ranker: a model.
+        by: the kind of ``inputs``.
+        inputs: rows [B] of queries or candidates, histories, or texts in the model's tokens.
+        k: the length of a list.
+        filter: what is not returned besides.
+        include_seen: also return what a known query or a history has chosen.
+    """
+    searcher = ranker.searcher
+    if isinstance(inputs, Texts):
+        return searcher.of_texts(inputs, k, filter)
+    if isinstance(inputs, Interactions):
+        seen = None if include_seen else inputs
+        return searcher.of_histories(inputs, k, filter.without(seen))
+    if by == "candidates":
+        return searcher.like(inputs, k, filter)
+    seen = hidden(ranker, inputs, include_seen=include_seen)
+    return searcher.of_queries(inputs, k, filter.without(seen))
+
+
+def hidden(ranker: Ranker, rows: Tensor, *, include_seen: bool = False) -> Interactions | None:
+    """What may not be returned for known queries, a row each."""
+    excluded = None if ranker.excluded is None else ranker.excluded.select(rows)
+    return excluded if include_seen else union(ranker.seen.select(rows), excluded)
+
+
+# ---------------------------------------------------------------------------------- keys -> rows
+
+
+def _find(ranker: Ranker, specs: Sequence[SearchSpec]) -> list[Any]:
+    """Of each spec: rows [B], a list of rows for each history, texts; or an unknown key."""
+    by = specs[0].by
+    if by == "text":
+        return [spec.inputs for spec in specs]
+    if by == "queries":
+        return _rows(ranker.queries, [spec.inputs for spec in specs], "query")
+    if by == "candidates":
+        return _rows(ranker.candidates, [spec.inputs for spec in specs], "candidate")
+    flat = [list(chain.from_iterable(spec.inputs)) for spec in specs]
+    return [
+        rows
+        if isinstance(rows, UnknownKey)
+        else [part.unique() for part in rows.split([len(history) for history in spec.inputs])]
+        for spec, rows in zip(specs, _rows(ranker.candidates, flat, "candidate"), strict=True)
+    ]
+
+
+def _rows(
+    keys: Vocabulary, lists: Sequence[Sequence[Key]], side: Side
+) -> list[Tensor | UnknownKey]:
+    every = keys.find(list(chain.from_iterable(lists))).split([len(each) for each in lists])
+    return [
+        UnknownKey(given[int((rows < 0).nonzero()[0])], side) if bool((rows < 0).any()) else rows
+        for given, rows in zip(lists, every, strict=True)
+    ]
+
+
+def _known(keys: Vocabulary, wanted: Sequence[Key]) -> Tensor:
+    """The rows of the known keys, ascending, each once."""
+    rows: Tensor = keys.find(wanted).unique()
+    return rows[rows >= 0]
+
+
+# ---------------------------------------------------------------------------------- rows -> lists
+
+
+def _rank(
+    ranker: Ranker, specs: Sequence[SearchSpec], rows: Sequence[Any], depth: int
+) -> list[Ranking]:
+    first = specs[0]
+    allow = None if first.allow is None else _known(ranker.candidates, first.allow)
+    top = best(
+        ranker,
+        first.by,
+        _joined(ranker, first.by, rows),
+        depth,
+        filter=Filter(_excluded(ranker.candidates, specs), allow),
+        include_seen=first.include_seen,
+    )
+    sizes = [len(spec.inputs) for spec in specs]
+    keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
+    parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
+    return [
+        _in_keys(ranker.candidates, TopK(ids[:, : spec.k], scores[:, : spec.k]))._replace(
+            inputs=spec.inputs if keys is None else keys.take(own).to_list()
+        )
+        for spec, own, ids, scores in parts
+    ]
+
+
+def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Tensor | Interactions | Texts:
+    """The inputs of all specs."""
+    if by == "text":
+        return ranker.tokens(list(chain.from_iterable(rows)))
+    if by == "history":
+        return _as_pairs(list(chain.from_iterable(rows)), len(ranker.candidates))
+    return torch.cat(list(rows))
+
+
+def _excluded(keys: Vocabulary, specs: Sequence[SearchSpec]) -> Interactions | None:
+    """What each list may not have because its spec says so."""
+    if not any(spec.exclude for spec in specs):
+        return None
+    lists: list[Tensor] = []
+    for spec in specs:
+        lists += [_known(keys, spec.exclude)] * len(spec.inputs)
+    return _as_pairs(lists, len(keys))
+
+
+def _as_pairs(lists: Sequence[Tensor], n_candidates: int) -> Interactions:
+    """Rows of candidates, ascending in each list."""
+    counts = torch.tensor([len(each) for each in lists], dtype=torch.int64)
+    rows = torch.repeat_interleave(counts)
+    every = torch.cat([torch.empty(0, dtype=torch.int64), *lists])
+    return from_pairs(rows, every, None, (len(lists), n_candidates))
+
+
+# ---------------------------------------------------------------------------------- rows -> keys
+
+
+def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
+    """Lists in keys, and the texts beside them."""
+    ids, scores = top.ids.cpu(), top.scores.cpu()
+    lengths, width = (ids >= 0).sum(dim=1).tolist(), ids.shape[1]
+    rows = ids.clamp(min=0).flatten()
+    keys, texts = candidates.take(rows).to_list(), candidates.texts
+    shown = None if texts is None else texts.gather(rows.numpy()).to_list()
+    return Ranking(
+        _lists(keys, lengths, width),
+        scores.numpy(),
+        None if shown is None else _lists(shown, lengths, width),
+    )
+
+
+def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any]]:
+    """The first so many of each ``width`` entries."""
+    return [flat[row * width : row * width + length] for row, length in enumerate(lengths)]

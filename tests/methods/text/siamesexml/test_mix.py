@@ -1,0 +1,218 @@
+"""The mix of classifiers, texts, centroids and popularity, and how it is chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from siamese_samples import (
+    DOCUMENTS,
+    LABELS,
+    SHORT,
+    SMALL,
+    TOPICS,
+    WORDS,
+    corpus_of,
+    encode_texts,
+    model_of,
+    run,
+    steps,
+    topics,
+)
+from torch import Tensor
+
+import rankfold as rf
+from rankfold.encoders.bag_encoder import BagEncoder
+from rankfold.encoders.bags import weigh, with_pairs
+from rankfold.index.exact import Exact
+from rankfold.methods.text.siamesexml import mix
+from rankfold.methods.text.siamesexml.config import SiameseConfig
+from rankfold.methods.text.siamesexml.corpus import Corpus
+from rankfold.models.ranker import Ranker
+from rankfold.models.search import best
+from rankfold.types import Dataset, Interactions, from_pairs
+
+
+def test_the_mix_matches_the_formula() -> None:
+    done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
+    done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
+    counts = torch.tensor([0, 1, 2, 40, 5])
+    result = mix.mixture(done, mix.Mix(0.7, 0.2, 0.1), 2, counts)
+    for number in (0, 1):
+        corpus = [done[f"{number}.{key}"] for key in ("refined", "texts", "centroids")]
+        expected = (0.7 * corpus[0] + 0.3 * corpus[1] + 0.2 * corpus[2]) / 2
+        torch.testing.assert_close(result[:, number * 3 : number * 3 + 3], expected)
+    assert result[:, 6].tolist() == pytest.approx([0.2 * math.log(1 + n) for n in counts.tolist()])
+    assert torch.equal(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), result[:, :6])
+
+
+def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    given = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.3}
+    without, by_it = (
+        model_of(steps("siamesexml", data, run(), **given, popularity_weight=weight))
+        for weight in (0.0, 0.1)
+    )
+    for key, tensor in without.tensors.items():
+        result = by_it.tensors[key]
+        assert torch.equal(tensor, result[:, :-1] if key == "candidates" else result)
+    plain, more = (encode_texts(m, data.query_texts, "query") for m in (without, by_it))
+    counts = data.split("train").candidate_counts()
+    scores = plain @ without.tensors["candidates"].T + 0.1 * torch.log1p(counts)
+    torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
+
+
+def test_an_old_model_without_popularity_still_answers() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
+    config = {key: value for key, value in model.config.items() if key != "popularity_weight"}
+    vectors = encode_texts(replace(model, config=config), data.query_texts, "query")
+    assert torch.equal(vectors, encode_texts(model, data.query_texts, "query"))
+    assert vectors.shape[1] == model.tensors["candidates"].shape[1]
+
+
+@pytest.mark.parametrize("index", ["exact", "auto"])
+def test_a_saved_model_ranks_by_the_formula(index: str, tmp_path: Path) -> None:
+    """Without seen pairs and a document's own label."""
+    data = topics()
+    own = from_pairs(torch.arange(LABELS), torch.arange(LABELS).flip(0), None, (DOCUMENTS, LABELS))
+    data = replace(data, excluded=own)
+    given = {**SMALL, **SHORT, "popularity_weight": 0.3}
+    rf.fit("siamesexml", data, out=tmp_path / "model", **given)
+    ranker = rf.load(tmp_path / "model", index=index)
+    assert isinstance(ranker, Ranker)
+    tensors = ranker.model.tensors
+    assert data.query_texts is not None
+    encoder = BagEncoder(tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
+    bags = with_pairs(data.query_texts, tensors["pairs"], WORDS)
+    vectors = encoder(weigh(bags, tensors["rarity"]))
+    counts = data.split("train").candidate_counts()
+    scores = vectors @ tensors["candidates"][:, :16].T + 0.3 * torch.log1p(counts)
+    for hidden in (data.split("train"), own):
+        scores[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
+    rows = torch.arange(DOCUMENTS)
+    result = best(ranker, "queries", rows, LABELS)
+    expected = scores.sort(dim=1, descending=True).values
+    torch.testing.assert_close(result.scores, expected)
+    left = result.ids.clamp(min=0)
+    torch.testing.assert_close(scores.gather(1, left).where(result.ids >= 0, -torch.inf), expected)
+
+
+class First:
+    """A judge of the first 30 documents, whose best labels are those of their topic."""
+
+    queries, depth = torch.arange(30), 3
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        """One hidden label per document, often the best one."""
+        return from_pairs(
+            torch.arange(len(queries)), queries % LABELS, None, (len(queries), LABELS)
+        )
+
+    def values(self, queries: Tensor, ids: Tensor) -> Tensor:
+        wanted = (ids >= 0) & (ids % TOPICS == (queries % TOPICS)[:, None])
+        return (wanted / torch.arange(1, 4)).sum(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("memory_budget", "block_bytes"), [(1, 2**23), (2**30, 8 * LABELS), (2**30, 2**23)]
+)
+@pytest.mark.parametrize(
+    "mixes",
+    [
+        [mix.Mix(0.7, 0.2, 0.0), mix.Mix(0.1, 0.9, 1.0), mix.Mix(1.0, 0.0, 0.3)],
+        [mix.Mix(0.7, 0.2, weight) for weight in (0.0, 0.3, 1.0)],
+    ],
+)
+def test_scores_of_mixes_are_those_of_a_search(
+    mixes: list[mix.Mix], memory_budget: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow way: one index per mixture."""
+    monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
+    counts, rng = torch.arange(LABELS), torch.Generator().manual_seed(2)
+    corpus = corpus_of(topics())._replace(counts=counts)
+    sizes = {"refined": LABELS, "texts": LABELS, "centroids": LABELS, "tokens.weight": WORDS}
+    done = {
+        f"{number}.{key}": torch.randn(size, 8, generator=rng)
+        for number in (0, 1)
+        for key, size in sizes.items()
+    }
+    config, judged = SiameseConfig(width=8, members=2), First()
+    given = replace(run(), judge=judged, memory_budget=memory_budget)
+    result = mix.score_mixes(mixes, done, config, corpus, given)
+    vectors = mix.encode(
+        mix.encoders_of(done, config, len(corpus.idf)), corpus.documents.select(judged.queries)
+    )
+    for each in mixes:
+        index = Exact(mix.mixture(done, each, 2, counts))
+        extended = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))
+        ids = index.search(extended, 3, judged.hidden(judged.queries)).ids
+        assert result[each] == pytest.approx(float(judged.values(judged.queries, ids).mean()))
+    assert len(set(result.values())) == 3
+
+
+class Wanting:
+    """A judge of one query that wants one candidate first."""
+
+    def __init__(self, candidate: int) -> None:
+        self.candidate, self.queries, self.depth = candidate, torch.tensor([0]), 1
+
+    def hidden(self, queries: Tensor) -> Interactions:
+        return from_pairs(queries[:0], queries[:0], None, (len(queries), LABELS))
+
+    def values(self, _queries: Tensor, ids: Tensor) -> Tensor:
+        return (ids[:, 0] == self.candidate).float()
+
+
+def nearly_equal_labels(data: Dataset) -> tuple[Corpus, dict[str, Tensor]]:
+    """Labels whose vectors are nearly the same: label 0 has the best, label 5 most documents."""
+    rows = torch.arange(40).sort().values
+    column = torch.where(rows < 30, 5, rows % 5)
+    pairs = from_pairs(rows, column, None, (DOCUMENTS, LABELS))
+    corpus = corpus_of(replace(data, train=pairs))
+    encoder = BagEncoder(torch.randn(len(corpus.idf), 4), residual=False, rng=torch.Generator())
+    with torch.no_grad():
+        first = encoder(corpus.documents.select(torch.tensor([0])))
+    vectors = first * (1 - 1e-3 * torch.arange(LABELS)[:, None])
+    done = {f"0.{key}": vectors for key in ("refined", "texts", "centroids")}
+    return corpus, {**done, "0.tokens.weight": encoder.tokens.weight.detach()}
+
+
+@pytest.mark.parametrize("wanted", [0, 5])
+def test_validation_chooses_the_popularity_weight(wanted: int) -> None:
+    corpus, done = nearly_equal_labels(topics())
+    judged = replace(run(), judge=Wanting(wanted))
+    chosen, tried = mix.choose_mix(done, SiameseConfig(width=4), corpus, judged)
+    assert (chosen.popularity_weight > 0) == (wanted == 5)
+    assert len(tried) == 24
+    assert max(each["score"] for each in tried) == 1.0
+
+
+def test_given_weights_of_a_mix_are_kept() -> None:
+    corpus, done = nearly_equal_labels(topics())
+    config = SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
+    judged = replace(run(), judge=Wanting(5))
+    chosen, tried = mix.choose_mix(done, config, corpus, judged)
+    assert chosen[1:] == (0.2, 0.0)
+    assert len(tried) == len(mix.CLASSIFIER_SHARES)
+    assert mix.choose_mix(done, config, corpus, run()) == (mix.Mix(0.75, 0.2, 0.0), [])
+
+
+def test_members_scores_are_averaged() -> None:
+    data = topics()
+    assert data.query_texts is not None
+    settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0, "popularity_weight": 0.0}
+    three = model_of(steps("siamesexml", data, run(), members=3, **settings))
+    vectors = encode_texts(three, data.query_texts, "query")
+    scores = vectors @ three.tensors["candidates"].T
+    each = [
+        vectors[:, part] @ three.tensors["candidates"][:, part].T * 3
+        for part in (slice(0, 16), slice(16, 32), slice(32, 48))
+    ]
+    torch.testing.assert_close(scores, torch.stack(each).mean(dim=0))
+    assert not torch.allclose(each[0], each[1])

@@ -1,0 +1,147 @@
+"""A comparison that was killed or interrupted is resumed; another one is refused."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_methods import fit_broken, method_of, timeless
+from planted import groups
+
+import rankfold as rf
+from rankfold import storage
+from rankfold.errors import UserError
+from rankfold.methods import METHODS
+from rankfold.tasks.compare import runner
+from rankfold.types import Dataset, Run, Step
+
+KILLED = """
+import sys, time
+import rankfold as rf
+from rankfold.tasks.compare import runner
+before = runner._fit
+def slow(plan, entry, settings, seed, report):
+    if entry.method == "bpr" and seed == 1:
+        print("fitting", flush=True)
+        time.sleep(60)
+    before(plan, entry, settings, seed, report)
+runner._fit = slow
+rf.compare(sys.argv[1], "ease,bpr", out=sys.argv[2], seeds=2, settings={"bpr": {"epochs": 2}})
+"""
+
+
+def test_a_killed_comparison_is_resumed(data: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", KILLED, str(data), str(tmp_path / "killed")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "fitting\n"
+        process.send_signal(signal.SIGKILL)
+    runs = tmp_path / "killed" / "runs"
+    done = {path: path.stat().st_mtime_ns for path in runs.glob("*/seed-*/manifest.json")}
+    assert {path.parent.name for path in done} == {"seed-0", "seed-1"}
+    assert len(done) == 3
+    assert not (tmp_path / "killed" / "results.json").exists()
+    how = {"seeds": 2, "settings": {"bpr": {"epochs": 2}}}
+    killed = rf.compare(data, "ease,bpr", out=tmp_path / "killed", **how)
+    assert {path: path.stat().st_mtime_ns for path in done} == done  # nothing is run twice
+    assert timeless(killed) == timeless(rf.compare(data, "ease,bpr", out=tmp_path / "other", **how))
+    assert not list(runs.glob("*/model-*"))
+
+
+def fit_interrupted(data: Dataset, config: Any, run: Run) -> Iterator[Step]:
+    for step in METHODS["popularity"].fit(data, config, run):
+        assert step.final
+        signal.raise_signal(signal.SIGINT)
+        yield step
+
+
+def test_an_interrupt_of_the_last_step_stops_all_and_keeps_the_model(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, out = METHODS["popularity"].config, tmp_path / "out"
+    monkeypatch.setitem(METHODS, "halted", method_of(kind, fit_interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        rf.compare(data, "halted,ease", out=out, refit=False)
+    assert (out / "runs/halted/model-0").exists()
+    assert not (out / "runs/ease").exists()
+    monkeypatch.setitem(METHODS, "halted", method_of(kind, fit_broken))
+    again = rf.compare(data, "halted,ease", out=out, refit=False)
+    assert [method["error"] for method in again["methods"]] == [None, None]  # not fitted again
+
+
+def test_methods_may_join_and_finished_ones_stay(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rf.compare(data, "ease", out=tmp_path / "out")
+    fits: list[str] = []
+    fit = runner.fit
+    monkeypatch.setattr(
+        runner, "fit", lambda name, *a, **k: (fits.append(name), fit(name, *a, **k))
+    )
+    both = rf.compare(data, "ease,popularity", out=tmp_path / "out")
+    assert fits == ["popularity"]
+    assert both["methods"][0] == first["methods"][0]
+
+
+def test_a_finished_model_is_tested_after_an_interrupt(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as now:
+        now.setattr(runner, "_test_ranker", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            rf.compare(data, "ease", out=tmp_path / "out")
+    assert (tmp_path / "out/runs/ease/model-0/manifest.json").exists()
+    monkeypatch.setattr(runner, "fit", None)  # is not called again
+    results = rf.compare(data, "ease", out=tmp_path / "out")
+    assert results["methods"][0]["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seeds": 2}, "with seeds = 1, not 2"),
+        ({"metrics": ["mrr@5"]}, r"with metrics = \['ndcg@10'\], not \['mrr@5'\]"),
+        ({"metric": "mrr@5"}, "with metric = ndcg@10, not mrr@5"),
+        ({"refit": False}, "with refit = True, not False"),
+        ({"settings": {"ease": {"reg": 3}}}, "with settings: reg = 2, not 3"),
+        ({"settings": {}}, "with settings: reg = 2, not None"),
+    ],
+)
+def test_the_folder_of_another_comparison_is_refused(
+    data: Path, tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    how: dict[str, Any] = {"metrics": ["ndcg@10"], "settings": {"ease": {"reg": 2}}}
+    rf.compare(data, "ease", out=tmp_path / "out", **how)
+    before = (tmp_path / "out" / "results.json").read_bytes()
+    with pytest.raises(UserError, match=message) as caught:
+        rf.compare(data, "ease", out=tmp_path / "out", **{**how, **changed})
+    assert "--out" in caught.value.hint
+    assert (tmp_path / "out" / "results.json").read_bytes() == before
+
+
+def test_two_comparisons_in_one_folder_are_refused(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    results = rf.compare(data, "popularity", out=out)
+    left = out / "runs/ease/model-0"  # as if another process had not finished it
+    left.mkdir(parents=True)
+    with (
+        storage.locked(out),
+        pytest.raises(UserError, match=f"another process is writing {out}") as caught,
+    ):
+        rf.compare(data, "popularity,ease", out=out)
+    assert "--out" in str(caught.value.hint)
+    assert left.exists()
+    again = rf.compare(data, "popularity", out=out)
+    assert timeless(again) == timeless(results)
+
+
+def test_other_data_is_refused(data: Path, tmp_path: Path) -> None:
+    rf.compare(data, "popularity", out=tmp_path / "out")
+    with pytest.raises(UserError, match="with other data"):
+        rf.compare(rf.prepare(groups(7)), "popularity", out=tmp_path / "out")
