@@ -64,7 +64,7 @@ def fit_sums(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     candidates = torch.randint(-9, 10, (len(data.candidates), 4), generator=rng).float()
     queries = dense(data.split("train")) @ candidates
     model = Model("sums", {}, {"queries": queries, "candidates": candidates})
-    yield Step(1, 0.0, 0.0, model, dict, final=True)
+    yield Step(1, 0.0, model, dict, final=True)
 
 
 def open_sums(model: Model) -> Opened:
@@ -77,7 +77,7 @@ def fit_neighbours(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step
     matrix = dense(train)
     kept = {"offsets": train.offsets, "candidates_of_queries": train.candidates}
     model = Model("neighbours", {}, {"likeness": matrix.T @ matrix, **kept})
-    yield Step(1, 0.0, 0.0, model, dict, final=True)
+    yield Step(1, 0.0, model, dict, final=True)
 
 
 def open_neighbours(model: Model) -> Opened:
@@ -109,7 +109,7 @@ def fit_slopes(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     candidates = encode_slopes(bare, features)
     queries = dense(data.split("train")) @ candidates
     tensors = {**slopes, "queries": queries, "candidates": candidates}
-    yield Step(1, 0.0, 0.0, Model("slopes", {}, tensors, bare.notes), dict, final=True)
+    yield Step(1, 0.0, Model("slopes", {}, tensors, bare.notes), dict, final=True)
 
 
 def open_slopes(model: Model) -> Opened:
@@ -129,7 +129,7 @@ def fit_words(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     table = {"table": torch.randint(-9, 10, (data.n_tokens, 8), generator=rng).float()}
     candidates = encode_words(Model("words", {}, table), data.candidate_texts, "candidate")
     model = Model("words", {}, {**table, "candidates": candidates})
-    yield Step(1, 0.0, 0.0, model, dict, final=True)
+    yield Step(1, 0.0, model, dict, final=True)
 
 
 def open_words(model: Model) -> Opened:
@@ -148,7 +148,7 @@ def fit_overlap(data: Dataset, _config: NoConfig, _run: Run) -> Iterator[Step]:
     """A candidate is the words of its text."""
     assert data.candidate_texts is not None
     model = Model("overlap", {}, {"words": mark_tokens(data.candidate_texts, data.n_tokens)})
-    yield Step(1, 0.0, 0.0, model, dict, final=True)
+    yield Step(1, 0.0, model, dict, final=True)
 
 
 def mark_tokens(texts: Texts, n_tokens: int) -> Tensor:

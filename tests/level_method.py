@@ -42,7 +42,7 @@ def fit_level(data: Dataset, settings: Level, _run: Run) -> Iterator[Step]:
         tensors = {"queries": queries, "candidates": torch.eye(wanted.shape[1])}
         model = Model("level", asdict(settings), tensors)
         loss = float("nan") if settings.fault == "nan" else 0.0
-        yield Step(number, loss, 0.0, model, dict, number == settings.steps)
+        yield Step(number, loss, model, dict, number == settings.steps)
 
 
 def outcomes(tuned: TuneResult) -> list[tuple[object, ...]]:

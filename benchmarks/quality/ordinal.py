@@ -57,6 +57,7 @@ from rankfold.metrics.graded import (
     passed_by_grade,
     values_of,
 )
+from rankfold.training.history import timed
 from rankfold.types import Columns, Dataset, Graded, Model, Run, Vocabulary
 
 ARRAYS, OUT = SCRATCH / "graded", RESULTS / "quality" / "ordinal"
@@ -429,7 +430,7 @@ def names_of(config: Any) -> set[str]:
 
 def last(steps: Iterator[Any]) -> tuple[Model, float]:
     model, seconds = None, 0.0
-    for step in steps:
+    for step in timed(lambda: steps):
         if step.whole:
             model, seconds = step.model, seconds + step.seconds
     assert model is not None

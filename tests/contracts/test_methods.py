@@ -1,6 +1,7 @@
 """The contract of every registered method, on data with a planted structure."""
 
 import random
+import time
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,24 @@ class TestTextMethod:
         result = ranker.search(text=["a", "", "b a"])
         assert [sorted(keys) for keys in result.keys] == [["x", "y", "z"]] * 3
         assert np.isfinite(result.scores).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INTERACTIONS)
+def test_the_seconds_of_the_steps_are_the_time_of_the_fit(name: str) -> None:
+    """Nothing that a method does is left out, such as its start. Without validation."""
+    rng = torch.Generator().manual_seed(0)
+    queries, draws = torch.randint(0, 3000, (2, 150_000), generator=rng)
+    pairs = torch.stack([queries, queries % 20 + draws // 20 * 20], dim=1).numpy()  # 20 groups
+    rf.fit(name, pairs[:1000], **({"epochs": 1} if "epochs" in _names(name) else {}))  # warm
+    data = rf.prepare(pairs, split=(1, 0, 0))
+    began = time.perf_counter()
+    model = rf.fit(name, data, **({"epochs": 2} if "epochs" in _names(name) else {})).model
+    wall = time.perf_counter() - began
+    spent = sum(entry["seconds"] for entry in model.notes["history"])
+    assert spent <= wall
+    assert spent >= 0.9 * wall - 0.05  # the plan and the keys of the model
+
+
+def _names(name: str) -> set[str]:
+    return {field.name for field in fields(METHODS[name].config)}

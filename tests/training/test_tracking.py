@@ -21,7 +21,7 @@ READABLE = re.compile(r"^[/\w.\- ]*$")  # MLflow refuses a run with any other na
 
 def step(number: int, *, whole: bool = True, **config: Any) -> Step:
     model = Model("m", config, {}, {}) if config else None
-    return Step(number, 1.0 / number, 0.5, model, dict, final=False, whole=whole)
+    return Step(number, 1.0 / number, model, dict, final=False, whole=whole, seconds=0.5)
 
 
 def only_run(folder: Path) -> Path:

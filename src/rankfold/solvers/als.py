@@ -251,7 +251,8 @@ def _through_sum(pulls: Tensor, scale: Tensor) -> Tensor:
     """
     c = pulls.double()
     room = torch.eye(len(c), dtype=c.dtype, device=c.device) - scale.double()[:, None] * c
-    return (c @ torch.linalg.pinv(room, atol=TINY, rtol=0.0)).to(pulls.dtype)
+    inverted: Tensor = torch.linalg.pinv(room, atol=TINY, rtol=0.0)
+    return (c @ inverted).to(pulls.dtype)
 
 
 def _eigenbasis(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from rankfold.types import Model, Step
@@ -70,6 +71,21 @@ class History:
             settings=dict(self.model.config),
             notes=dict(self.model.notes),
         )
+
+
+def timed(fit: Callable[[], Iterator[Step]], before: float = 0.0) -> Iterator[Step]:
+    """The steps of a fit with the time spent on each, the start of the fit included.
+
+    A step inside an epoch has the time since the beginning of the epoch. ``before``: the time of
+    the epoch before a resume.
+    """
+    began, spent = perf_counter(), before
+    for step in fit():
+        spent += perf_counter() - began
+        yield step._replace(seconds=spent)
+        if step.whole:
+            spent = 0.0
+        began = perf_counter()
 
 
 Report = Callable[[History, Step], None]

@@ -109,7 +109,7 @@ class Loop:
         self.decay = config.weight_decay
         self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, self.decay)
         self.epoch, self.place = 0, 0  # epochs done, batches done of the next epoch
-        self.total, self.weight, self.seconds = 0.0, 0.0, 0.0  # of the epoch so far
+        self.total, self.weight = 0.0, 0.0  # of the epoch so far
         self.votes = torch.zeros(())  # number of processes that want a pause after this batch
         self.unchecked: list[tuple[Tensor, Tensor]] = []  # losses and weights not checked yet
 
@@ -127,16 +127,14 @@ class Loop:
                 self.check_losses()
             if self.is_long(perf_counter() - began) and self.place < count:
                 self.check_losses()
-                self.seconds += perf_counter() - began
                 yield self.pause()
                 began = perf_counter()
         model = self.task.export()
-        self.seconds += perf_counter() - began
         self.epoch, self.place = self.epoch + 1, 0
-        loss, seconds = self.total / max(self.weight, 1.0), self.seconds
-        self.total = self.weight = self.seconds = 0.0
+        loss = self.total / max(self.weight, 1.0)
+        self.total = self.weight = 0.0
         final = self.epoch == self.config.epochs
-        done = Step(self.epoch, loss, seconds, model, self.state, final, updates=count)
+        done = Step(self.epoch, loss, model, self.state, final, updates=count)
         yield done._replace(share=self.share, divided=self.divided)
 
     def learn(self, batch: Any, *, is_long: bool = False) -> None:
@@ -207,7 +205,7 @@ class Loop:
     def pause(self) -> Step:
         """A place to stop at, inside an epoch."""
         loss, number = self.total / max(self.weight, 1.0), self.epoch + 1
-        step = Step(number, loss, self.seconds, None, self.state, final=False, whole=False)
+        step = Step(number, loss, None, self.state, final=False, whole=False)
         return step._replace(share=self.share, divided=self.divided)
 
     @property
@@ -226,7 +224,7 @@ class Loop:
 
     def state(self) -> dict[str, Tensor]:
         """The whole state, as plain tensors."""
-        sums = [self.total, self.weight, self.seconds]
+        sums = [self.total, self.weight]
         return {
             "epoch": torch.tensor(self.epoch),
             "place": torch.tensor(self.place),
@@ -240,7 +238,7 @@ class Loop:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Resume from ``state``."""
         self.epoch, self.place = int(state["epoch"]), int(state["place"])
-        self.total, self.weight, self.seconds = state["sums"].tolist()
+        self.total, self.weight, *_ = state["sums"].tolist()
         if len(state["draws"]) != len(self.draws.get_state()):
             raise UserError(
                 "the checkpoint was made on another kind of device",

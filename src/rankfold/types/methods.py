@@ -238,7 +238,6 @@ class Step(NamedTuple):
 
     number: int  # counts from 1
     loss: float
-    seconds: float  # spent training since the step before
     model: Model | None
     state: Callable[[], dict[str, Tensor]]  # all that ``Run.resume`` needs to go on after this step
     final: bool
@@ -248,6 +247,7 @@ class Step(NamedTuple):
     """The tables in ``state`` that are divided: each process has its ``share``."""
     stage: str | None = None  # its stage, where a method has several
     updates: int | None = None  # of the parameters, in this epoch; None: not by gradient steps
+    seconds: float = 0.0  # that the method spent on it, set by ``timed``
 
 
 Input = Literal["histories", "texts", "features", "rows"]

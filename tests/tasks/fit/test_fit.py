@@ -56,7 +56,7 @@ def history_of(scores: list[float], patience: int) -> tuple[History, int]:
     """The history of steps with these scores, and the number of steps until its end."""
     history = History()
     for number, score in enumerate(scores, 1):
-        step = Step(number, 0.0, 0.0, None, dict, final=number == len(scores))
+        step = Step(number, 0.0, None, dict, final=number == len(scores))
         history.note(step, score)
         if history.is_over(step, patience):
             return history, number
@@ -73,7 +73,7 @@ def test_stops_after_patience_steps_without_a_better_score() -> None:
 def test_the_last_step_is_kept_if_scores_do_not_choose() -> None:
     history = History(is_chosen=False)
     for number, score in enumerate([0.1, 0.9, 0.3], 1):
-        step = Step(number, 0.0, 0.0, None, dict, final=number == 3)
+        step = Step(number, 0.0, None, dict, final=number == 3)
         history.note(step, score)
         assert history.is_over(step, patience=1) == step.final  # a worse score does not end it
     assert (history.number, history.score) == (3, 0.3)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -127,14 +126,13 @@ def alternate(
     n_pairs = sum_over_ranks(rows.n_pairs, run.comm)
     tables = ("queries",) if shards is None else ("queries", "candidates")
     while number < config.sweeps:
-        began = perf_counter()
         queries, candidates = sweep(halves, queries, candidates, solve, shards)
         loss = value(o, queries, candidates, shards) / max(1, n_pairs)
         tensors = {"queries": queries, "candidates": candidates}
         number += 1
-        seconds, final = perf_counter() - began, number == config.sweeps
+        final = number == config.sweeps
         model = Model(name, asdict(config), tensors)
-        yield Step(number, loss, seconds, model, tensors.copy, final, divided=tables)
+        yield Step(number, loss, model, tensors.copy, final, divided=tables)
 
 
 def _candidate_shards(

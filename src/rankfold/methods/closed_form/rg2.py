@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -95,28 +94,25 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     search = PathSearch(training_rows(data, config.weights, run.device), config, run, given)
     before = run.resume  # None once its pair of exponents is reached
     number = 0 if before is None else int(before["number"])
-    began = perf_counter()
     while (place := search.next_place()) is not None:
         inside = None
         if before is not None and int(before["place"]) == place:
-            inside, before, began = before, None, perf_counter()
+            inside, before = before, None
         for spectrum in search.passes(place, inside):
             if spectrum.vectors is None and before is None:
                 number += 1
                 state = {"place": torch.tensor(place), **spectrum.state}
-                seconds = perf_counter() - began
                 done = len(search.tried) + expected_share(spectrum.columns, config.width)
                 yield Step(
-                    number, spectrum.residual, seconds, None, state.copy, False,
+                    number, spectrum.residual, None, state.copy, False,
                     done / len(search.exponents),
                     divided=() if search.shards is None else ("space", "outside"),
                 )  # fmt: skip
-                began = perf_counter()
         search.take(place, spectrum)
         search.course.append({"step": number + 1, "score": max(search.tried.values())})
     model = search.best()
     residual = model.notes["residual"]
-    yield Step(number + 1, residual, perf_counter() - began, model, dict, final=True)
+    yield Step(number + 1, residual, model, dict, final=True)
 
 
 def _fold_in(model: Model, rows: Interactions) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -122,7 +121,7 @@ def solve(
 
     ``tau`` is the threshold on the singular values. ``config`` has ``width`` and ``tolerance``.
     """
-    began, number, rows = perf_counter(), 0, objective.rows
+    number, rows = 0, objective.rows
     if run.resume is not None:
         number = int(run.resume["number"])
     shards = divide(rows, min(config.width, rows.n_candidates), run)
@@ -132,11 +131,9 @@ def solve(
     for result in passes:
         number += 1
         if result.vectors is None:
-            seconds = perf_counter() - began
             share = expected_share(result.columns, config.width)
             state = result.state.copy
-            yield Step(number, result.residual, seconds, None, state, False, share, divided=tables)
-            began = perf_counter()
+            yield Step(number, result.residual, None, state, False, share, divided=tables)
             continue
         solution = factors(objective, result.values, result.vectors, tau, shards=shards)
         queries = fold(solution, rows, shards)
@@ -145,4 +142,4 @@ def solve(
         tensors = {"queries": queries, **to_tensors(solution)}
         notes = {"residual": result.residual, "columns": result.columns}
         model = Model(name, asdict(config), tensors, notes)
-        yield Step(number, loss, perf_counter() - began, model, dict, final=True)
+        yield Step(number, loss, model, dict, final=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Literal
 
 from torch import Tensor, nn
@@ -70,17 +69,15 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         module.load_state_dict(
             unflatten(state["params"], dict(module.named_parameters())), strict=False
         )
-    began = perf_counter()
     for iterate in _descent(module, rows, config, config.steps - number, state):
         number, loss, state = number + 1, iterate.loss, iterate.state
         module.load_state_dict(iterate.params, strict=False)
         model = model_of("rg2-newton", config, module.encoder, data, rows)
         final = number == config.steps
-        yield Step(number, loss, perf_counter() - began, model, state.copy, final)
-        began = perf_counter()
+        yield Step(number, loss, model, state.copy, final)
     if number < config.steps:
         model = model_of("rg2-newton", config, module.encoder, data, rows)
-        yield Step(number + 1, loss, perf_counter() - began, model, dict, final=True)
+        yield Step(number + 1, loss, model, dict, final=True)
 
 
 def _descent(

@@ -85,7 +85,6 @@ class Shortlist(NamedTuple):
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """Make the shortlists of the training queries, then learn from them, epoch after epoch."""
-    began = perf_counter()
     index = nearby.build_index(data, run.device, bigrams=config.bigrams)
     weight = nearby.choose_label_weight(index, config, data, run)
     config = replace(config, label_weight=weight)
@@ -93,7 +92,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     if run.resume is not None:
         learner.load(run.resume)
     for _ in learner.find_near_misses():
-        yield learner.pause(perf_counter() - began)
+        yield learner.pause()
     open_choice = config.alpha is None and run.judge is not None
     choice = AlphaChoice(index, config, data, run) if open_choice else None
     while learner.epoch < config.epochs:
@@ -101,9 +100,8 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         alpha = choice.best(learner.weights) if choice is not None else config.alpha
         settings = replace(config, alpha=_DEFAULT_ALPHA if alpha is None else alpha)
         model = Model("text-linear", asdict(settings), learner.tensors())
-        seconds, final = perf_counter() - began, learner.epoch == config.epochs
-        yield Step(learner.epoch, loss, seconds, model, learner.state, final, learner.share)
-        began = perf_counter()
+        final = learner.epoch == config.epochs
+        yield Step(learner.epoch, loss, model, learner.state, final, learner.share)
 
 
 def _open_model(model: Model) -> Opened:
@@ -333,9 +331,9 @@ class Learner:
         squares[places] += gradient.square()
         values[places] -= self.config.lr * gradient / (squares[places].sqrt() + _ADAGRAD_EPSILON)
 
-    def pause(self, seconds: float) -> Step:
+    def pause(self) -> Step:
         """A step before the end of the first epoch, from which a run can be resumed."""
-        return Step(1, 0.0, seconds, None, self.state, False, self.share, whole=False)
+        return Step(1, 0.0, None, self.state, False, self.share, whole=False)
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a model at this point."""

@@ -7,7 +7,6 @@ so that a query reads only texts that share a word with it.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import NamedTuple
 
 import torch
@@ -73,11 +72,10 @@ class TextIndex(NamedTuple):
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """Build the inverted lists; choose a label weight if none is given."""
-    began = perf_counter()
     index = build_index(data, run.device, bigrams=config.bigrams)
     config = replace(config, label_weight=choose_label_weight(index, config, data, run))
     model = Model("text-neighbours", asdict(config), to_tensors(index))
-    yield Step(1, 0.0, perf_counter() - began, model, dict, final=True)
+    yield Step(1, 0.0, model, dict, final=True)
 
 
 def _open_model(model: Model) -> Opened:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from inspect import cleandoc
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -139,8 +140,9 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
     model = history.model
     if plan.method.finalize is not None:
         data = plan.train_and_validation if history.phase == "refit" else plan.data
-        run = make_run(plan, replace(data, validation=None), None)
+        run, began = make_run(plan, replace(data, validation=None), None), perf_counter()
         model = plan.method.finalize(model, data.split("train"), run)
+        history.entries[-1]["seconds"] += perf_counter() - began
     model = gather_model(replace(model, notes=notes), plan)
     graded = plan.data.kind == "graded"
     fitted = _make_grader(plan, model) if graded else _make_ranker(plan, model)

@@ -24,7 +24,7 @@ from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.tally import score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
-from rankfold.training.history import History
+from rankfold.training.history import History, timed
 from rankfold.types import Comm, Dataset, Graded, Interactions, Model, Run
 
 _Validate = Callable[[Model], float]
@@ -45,7 +45,8 @@ def run_steps(
     validate = None if plan.method.self_tuning else run.validate
     started = saved = monotonic()
     with deferred_interrupt() as interrupted:
-        for step in plan.method.fit(data, plan.settings, run):
+        before = 0.0 if state is None else float(state.get("seconds", 0.0))
+        for step in timed(lambda: plan.method.fit(data, plan.settings, run), before):
             if step.whole:
                 scored = validate is not None and step.model is not None
                 history.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
@@ -63,6 +64,7 @@ def run_steps(
             if plan.out is not None and (due or stop):
                 extra = {"number": torch.tensor(step.number), "rng": run.rng.get_state()}
                 extra["over"] = torch.tensor(over)  # only a refit follows
+                extra["seconds"] = torch.tensor(0.0 if step.whole else step.seconds)
                 saved_state, per_query = {**step.state(), **extra}, plan.method.per_query
                 now = Checkpoint(identity, history, saved_state, step.divided, per_query)
                 checkpoint.save(checkpoint.path_of(plan.out), now, plan.comm)

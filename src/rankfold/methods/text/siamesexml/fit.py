@@ -13,7 +13,6 @@ with its popularity as one more column. So a search is a search by inner product
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -52,10 +51,9 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
         export=lambda module: _export_member(module, corpus),
         divided=MIXED,
     )
-    began = perf_counter()
     model = _build_model(name, config, done, corpus, run)
     divided = ("candidates", *_divided_keys(done, MIXED))
-    yield last_step(config, model, done, perf_counter() - began, divided)
+    yield last_step(config, model, done, divided)
 
 
 M = TypeVar("M", bound=nn.Module)
@@ -130,7 +128,6 @@ def last_step(
     config: ModulesConfig,
     model: Model,
     done: Mapping[str, Tensor],
-    seconds: float,
     divided: Collection[str] = (),
 ) -> Step:
     """The step after all epochs; a run resumed from it has all members."""
@@ -138,7 +135,7 @@ def last_step(
     where = {"member": torch.tensor(config.members), "stage": torch.tensor(0), **done}
     number = config.members * epochs + 1
     options: dict[str, Any] = {"final": True, "divided": divided, "stage": "the mix"}
-    return Step(number, 0.0, seconds, model, lambda: where, **options)
+    return Step(number, 0.0, model, lambda: where, **options)
 
 
 def start_module(corpus: Corpus, config: SiameseConfig, run: Run, member: int) -> Siamese:

@@ -17,7 +17,6 @@ the mean over its positives, as in ``likelihood_loss``.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -72,9 +71,8 @@ def fit(data: Dataset, config: ReleasedConfig, run: Run) -> Iterator[Step]:
         training=released_training,
         export=lambda module: _export_member(module, corpus, walk),
     )
-    began = perf_counter()
     model = _build_model(config, done, corpus, run)
-    yield last_step(config, model, done, perf_counter() - began)
+    yield last_step(config, model, done)
 
 
 def start_module(corpus: Corpus, config: ReleasedConfig, run: Run, member: int) -> ReleasedModule:
