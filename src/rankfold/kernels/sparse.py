@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from rankfold.kernels.threads import in_threads
 from rankfold.types import Interactions, from_pairs
 
 PAIR_BYTES = 32  # allocated for each pair during a transpose
@@ -29,6 +30,19 @@ def row_sums(rows: Interactions, vectors: Tensor, weights: Tensor | None = None)
     """
     if vectors.device.type != "cpu" or vectors.dtype != torch.float32:
         return csr(rows, weights, vectors.dtype) @ vectors
+    if vectors.requires_grad:
+        return _bags(rows, vectors, weights)
+    result = vectors.new_empty(rows.n_queries, vectors.shape[1])
+
+    def add_up(bounds: tuple[int, int]) -> None:
+        own = None if weights is None else weights[slice(*rows.offsets[list(bounds)].tolist())]
+        result[slice(*bounds)] = _bags(rows.part(*bounds), vectors, own)
+
+    in_threads(add_up, pair_runs(rows))
+    return result
+
+
+def _bags(rows: Interactions, vectors: Tensor, weights: Tensor | None) -> Tensor:
     index = rows.candidates.dtype if rows.n_pairs < 2**31 else torch.int64
     return embedding_bag(
         rows.candidates.to(index),
@@ -38,6 +52,14 @@ def row_sums(rows: Interactions, vectors: Tensor, weights: Tensor | None = None)
         per_sample_weights=weights,
         include_last_offset=True,
     )
+
+
+def pair_runs(rows: Interactions) -> list[tuple[int, int]]:
+    """Start and stop of runs of rows with similar numbers of pairs, to work on at a time."""
+    if rows.offsets.device.type != "cpu" or rows.n_queries == 0:
+        return [(0, rows.n_queries)]
+    most = min(max(rows.n_pairs // 64, 2**13), 2**20)
+    return list(blocks(rows, max(1, rows.n_queries // 8, 2**10), most))
 
 
 def pair_products(rows: Interactions, left: Tensor, right: Tensor) -> Tensor:
@@ -119,7 +141,7 @@ def blocks(rows: Interactions, most_rows: int, most_pairs: int) -> Iterator[tupl
         start = stop
 
 
-class _Block(NamedTuple):
+class PairBlocks(NamedTuple):
     """The rows of some queries, and the same pairs by candidate."""
 
     queries: slice
@@ -142,11 +164,11 @@ class Blocks:
         size += len(self._bounds) * rows.n_candidates * 8
         self._kept = [self._block(*b) for b in self._bounds] if size <= memory_budget // 2 else None
 
-    def __iter__(self) -> Iterator[_Block]:
+    def __iter__(self) -> Iterator[PairBlocks]:
         if self._kept is not None:
             return iter(self._kept)
         return (self._block(*bounds) for bounds in self._bounds)
 
-    def _block(self, start: int, stop: int) -> _Block:
+    def _block(self, start: int, stop: int) -> PairBlocks:
         rows = self.rows.part(start, stop)
-        return _Block(slice(start, stop), rows, rows.transpose())
+        return PairBlocks(slice(start, stop), rows, rows.transpose())

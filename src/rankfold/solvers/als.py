@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.kernels.threads import in_threads, inner, product, summed
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, in_dtype, query_half
 from rankfold.solvers.least_squares import (
     TINY,
@@ -40,7 +41,6 @@ from rankfold.solvers.pairs import (
     runs,
 )
 from rankfold.solvers.shards import Shards
-from rankfold.solvers.threads import in_threads
 from rankfold.types import Comm, Interactions
 
 
@@ -113,7 +113,7 @@ def half_step(
     half = in_dtype(half, others.dtype)
     side = local_side(half) if shards is None else query_side(half, shards)
     solution, _, basis = _rotated_step(side, others, solve, start)
-    return solution @ basis.T
+    return product(solution, basis.T)
 
 
 def _rotated_step(
@@ -178,9 +178,13 @@ def _rotated_step(
 def _rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
     """The rows times the basis, written to ``out``, which may be the rows themselves."""
     if out is None:
-        return vectors @ basis
-    for some in runs(vectors):
+        return product(vectors, basis)
+
+    def rotate(some: slice) -> None:
+        assert out is not None
         out[some] = vectors[some] @ basis
+
+    in_threads(rotate, list(runs(vectors)))
     return out
 
 
@@ -274,8 +278,9 @@ def _eigenbasis(
 def _gram(vectors: Tensor, weights: Tensor) -> Tensor:
     """V^T diag(weights) V, summed in float64; [D, D]."""
     if bool((weights == 1).all()):
-        return (vectors.T @ vectors).double()
-    total = vectors.new_zeros(vectors.shape[1], vectors.shape[1], dtype=torch.float64)
-    for some in runs(vectors):
-        total += vectors[some].T @ (vectors[some] * weights[some, None])
-    return total
+        return inner(vectors, vectors).double()
+
+    def term(some: slice) -> Tensor:
+        return (vectors[some].T @ (vectors[some] * weights[some, None])).double()
+
+    return summed(term, list(runs(vectors)))

@@ -197,7 +197,7 @@ def _mean_square(counts: Tensor, others: Tensor, comm: Comm) -> Tensor:
 def runs(vectors: Tensor) -> Iterator[slice]:
     """The rows of a table in blocks."""
     step = rows_at_once(vectors)
-    return (slice(first, first + step) for first in range(0, len(vectors), step))
+    return (slice(first, first + step) for first in range(0, max(1, len(vectors)), step))
 
 
 def rows_at_once(vectors: Tensor) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 from rankfold.kernels.topk import LARGEST_BLOCK
 from rankfold.types import Interactions
 
-MAX_QUERIES = 256  # scored at a time; fewer where memory is short
+MAX_QUERIES = 64  # scored at a time; fewer where memory is short
 
 
 class PathPoint(NamedTuple):

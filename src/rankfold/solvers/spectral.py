@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
-from rankfold.kernels.sparse import Blocks, row_sums
+from rankfold.kernels.sparse import Blocks, PairBlocks, pair_runs, row_sums
+from rankfold.kernels.threads import in_threads, inner, product, summed
 from rankfold.objectives.quadratic import Objective
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions
@@ -85,16 +86,30 @@ class Target:
             line = self.comm.sum((self.line * product).sum(dim=0, dtype=torch.float64))
             total = self.shards.spread(product.mul_(self.pull))
             return self.root * (total + line.to(total.dtype))
-        total = torch.zeros_like(vectors)
-        line = torch.zeros(vectors.shape[1], dtype=torch.float64, device=vectors.device)
-        for block in self.pairs:
-            product = self.times(vectors, block.rows, block.queries)
-            line += (self.line[block.queries] * product).sum(dim=0, dtype=torch.float64)
-            total += row_sums(
-                block.columns, product.mul_(self.pull[block.queries]), block.columns.grades
-            )
+        total, scaled = torch.zeros_like(vectors), self.root * vectors
+        line = sum(self._add_block(block, scaled, total) for block in self.pairs)
         total, line = self.comm.sum(total), self.comm.sum(line)
-        return self.root * (total + line.to(total.dtype))
+        return total.add_(line.to(total.dtype)).mul_(self.root)
+
+    def _add_block(self, block: PairBlocks, scaled: Tensor, total: Tensor) -> Tensor:
+        """Add R^T diag(pull) T' V of some queries to ``total``. Returns line^T T' V, [K]."""
+        whole, first = scaled.sum(dim=0), block.queries.start
+        weighted = scaled.new_empty(block.rows.n_queries, scaled.shape[1])
+
+        def to_queries(run: tuple[int, int]) -> Tensor:
+            own, rows = slice(first + run[0], first + run[1]), block.rows.part(*run)
+            product = self.pull[own] * row_sums(rows, scaled, rows.grades)
+            product.addcmul_(self.line[own], whole)
+            torch.mul(product, self.pull[own], out=weighted[slice(*run)])
+            return product.mul_(self.line[own]).sum(dim=0, dtype=torch.float64)
+
+        def to_candidates(run: tuple[int, int]) -> None:
+            columns = block.columns.part(*run)
+            total[slice(*run)] += row_sums(columns, weighted, columns.grades)
+
+        line = summed(to_queries, pair_runs(block.rows))
+        in_threads(to_candidates, pair_runs(block.columns))
+        return line
 
     def _sharded(self, vectors: Tensor) -> Tensor:
         """T' V for all queries of this process; [M, K]."""
@@ -105,8 +120,8 @@ class Target:
 
     def inner(self, left: Tensor, right: Tensor) -> Tensor:
         """left^T right over all candidates, the same on all processes."""
-        product = left.T @ right
-        return self.comm.broadcast(product) if self.shards is None else self.comm.sum(product)
+        here = inner(left, right)
+        return self.comm.broadcast(here) if self.shards is None else self.comm.sum(here)
 
     def norm(self, columns: Tensor) -> Tensor:
         """The Frobenius norm over all candidates, the same on all processes."""
@@ -211,24 +226,24 @@ class _Space:
     def columns(self) -> Tensor:
         return self._basis[:, : self.size]
 
-    def add(self, fresh: Tensor, product: Tensor) -> Tensor:
+    def add(self, fresh: Tensor, image: Tensor) -> Tensor:
         """Add ``fresh`` and its product. Returns the part of the product outside the space."""
         new = slice(self.size, self.size + fresh.shape[1])
         self._basis[:, new] = fresh
         self.last, self.size = fresh.shape[1], new.stop
-        inner = self.target.inner(self.columns, product)
-        self._projected[: self.size, new] = inner.double()
-        self._projected[new, : self.size] = inner.double().T
-        return product.addmm_(self.columns, inner, alpha=-1)
+        projections = self.target.inner(self.columns, image)
+        self._projected[: self.size, new] = projections.double()
+        self._projected[new, : self.size] = projections.double().T
+        return product(self.columns, projections, out=image, alpha=-1)
 
     def decomposition(self, width: int, outside: Tensor | None) -> Decomposition:
         """The best vectors in the space. Their residual is the part outside of it."""
         values, basis = _ritz(self._projected[: self.size, : self.size], width, self.target.comm)
         residual = 0.0
         if outside is not None:
-            rest = outside @ basis[self.size - self.last :].to(outside.dtype)
+            rest = product(outside, basis[self.size - self.last :].to(outside.dtype))
             residual = float(self.target.norm(rest) / (values**2).norm().clamp(min=1e-30))
-        vectors = self.columns @ basis.to(self._basis.dtype)
+        vectors = product(self.columns, basis.to(self._basis.dtype))
         state = {} if outside is None else self.state(outside)
         return Decomposition(values.float(), vectors, residual, self.size, state)
 
@@ -264,18 +279,18 @@ def orthonormal(
     Directions shorter than ``floor`` are rounding and left out. A block with nearly dependent
     columns is orthogonalised again, because dividing by small numbers magnifies the rounding.
     """
-    inner = (lambda left, right: left.T @ right) if target is None else target.inner
+    inner_of = inner if target is None else target.inner
     comm = SINGLE_PROCESS if target is None else target.comm
     while True:
-        columns = columns - space @ inner(space, columns)
-        gram = inner(columns, columns).double()
+        columns = columns - product(space, inner_of(space, columns))
+        gram = inner_of(columns, columns).double()
         lengths = gram.diagonal().sqrt()
         kept = lengths > floor
         lengths = lengths[kept]
         values, basis = _eigh(gram[kept][:, kept] / torch.outer(lengths, lengths), comm)
         good = values > 1e-6
         turn = basis[:, good] * values[good].rsqrt() / lengths[:, None]
-        columns = columns[:, kept] @ turn.to(columns.dtype)
+        columns = product(columns[:, kept], turn.to(columns.dtype))
         if len(values) == 0 or values[0] > 1e-2:
             return columns
         floor = 0.5

@@ -20,6 +20,7 @@ from rankfold.config import Settings, setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import row_sums
+from rankfold.kernels.threads import in_threads
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form.racing import RacingStage, mean, race, stages
 from rankfold.methods.closed_form.spectral import (
@@ -236,32 +237,48 @@ class PathSearch:
 
     def measure(self, points: list[PathPoint], stage: int) -> dict[PathPoint, Tensor]:
         """The metric at some points, for the queries of a stage on all processes."""
-        ids: dict[PathPoint, list[Tensor]] = {point: [] for point in points}
-        for place in sorted({point.place for point in points}):
+        ids: dict[PathPoint, dict[int, Tensor]] = {point: {} for point in points}
+        n = self.stages[stage].seen.n_queries
+        most = queries_at_once(self.largest_share(), self.run.memory_budget)
+
+        def score(work: tuple[int, int]) -> None:
+            place, start = work
             on_path = [point for point in points if point.place == place]
-            for point, scores in self.scores(place, on_path, stage):
-                ids[point].append(self.best_ids(scores))
-        return {point: self.judged(parts, stage) for point, parts in ids.items()}
+            own = slice(start, min(start + most, n))
+            for point, scores in self.scores(place, on_path, stage, own):
+                ids[point][start] = self.best_ids(scores)
+
+        places = sorted({point.place for point in points})
+        blocks = [(place, start) for place in places for start in range(0, n, most)]
+        if self.shards is None and self.counts.device.type == "cpu":
+            in_threads(score, blocks)
+        else:  # collective calls must have the same order on all processes
+            for block in blocks:
+                score(block)
+        starts = range(0, n, most)
+        return {
+            point: self.judged([parts[start] for start in starts], stage)
+            for point, parts in ids.items()
+        }
 
     def scores(
-        self, place: int, points: list[PathPoint], stage: int
+        self, place: int, points: list[PathPoint], stage: int, own: slice
     ) -> Iterator[tuple[PathPoint, Tensor]]:
-        """The scores at some points of a path, for this process's candidates."""
+        """The scores at some points for some queries of a stage and this process's candidates."""
         objective, spectrum, all_products = self.solved[place]
         assert spectrum.vectors is not None
         device = spectrum.vectors.device
-        products, seen = all_products[stage], self.stages[stage].seen.to(device)
+        products, seen = all_products[stage], self.stages[stage].seen
         if self.shards is not None:
             products = self.shards.comm.gather(products)
+        products, seen = products[own], seen.part(own.start, own.stop).to(device)
         root = objective.candidate_weight.rsqrt()
         scales = {
             discount: self.here(root * self.counts**-discount).float()
             for discount in {point.discount for point in points}
         }
-        most = queries_at_once(self.largest_share(), self.run.memory_budget)
-        return path_scores(
-            products, spectrum.values.to(device), spectrum.vectors, points, scales, seen, most
-        )
+        values = spectrum.values.to(device)
+        return path_scores(products, values, spectrum.vectors, points, scales, seen, len(products))
 
     def largest_share(self) -> int:
         """The largest number of candidates on a process: all use equal blocks of queries."""

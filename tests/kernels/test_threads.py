@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from rankfold.kernels.threads import in_threads, inner, product
 from rankfold.objectives.implicit import ials
 from rankfold.objectives.quadratic import candidate_half, query_half
 from rankfold.solvers import pairs
 from rankfold.solvers.als import sweep
 from rankfold.solvers.least_squares import by_conjugate_gradients
-from rankfold.solvers.threads import in_threads
 from rankfold.types import from_pairs
 
 
@@ -73,3 +73,21 @@ def test_sweep_by_several_threads_equals_that_of_one(monkeypatch: pytest.MonkeyP
         result.append(p @ q.T)
     torch.set_num_threads(before)
     assert torch.allclose(*result, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "width"), [(0, 3), (1, 1), (5000, 64), (70_000, 5)])
+def test_products_are_those_of_torch_with_any_number_of_threads(n: int, width: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    left, right = torch.randn(n, width, generator=rng), torch.randn(n, 7, generator=rng)
+    small = torch.randn(width, 7, generator=rng)
+    results, before = [], torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        added = product(left, small, out=right.clone(), alpha=-1)
+        results.append((product(left, small), added, inner(left, right)))
+    torch.set_num_threads(before)
+    left, right, small = left.double(), right.double(), small.double()
+    expected = left @ small, right - left @ small, left.T @ right
+    for one, of_torch, other in zip(results[0], expected, results[2], strict=True):
+        torch.testing.assert_close(one.double(), of_torch, atol=5e-3, rtol=1e-4)
+        assert torch.equal(one, other)  # the same blocks, each with one thread
