@@ -9,6 +9,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[2] / "src" / "rankfold"
 LAYERS = [
     "errors",
+    "cores",
     "interrupts",
     "config",
     "types",

@@ -91,3 +91,15 @@ def test_products_are_those_of_torch_with_any_number_of_threads(n: int, width: i
     for one, of_torch, other in zip(results[0], expected, results[2], strict=True):
         torch.testing.assert_close(one.double(), of_torch, atol=5e-3, rtol=1e-4)
         assert torch.equal(one, other)  # the same blocks, each with one thread
+
+
+def test_work_in_threads_may_itself_use_threads(threads: int) -> None:
+    done = torch.zeros(40, 40)
+
+    def work(row: int) -> None:
+        in_threads(lambda column: done[row, column].add_(1), range(40))
+
+    for _ in range(5):
+        in_threads(work, range(40))
+    assert bool((done == 5).all())
+    assert torch.get_num_threads() == threads

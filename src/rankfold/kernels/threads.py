@@ -7,6 +7,7 @@ division into blocks depends only on sizes, so that results do not depend on the
 """
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
@@ -14,6 +15,8 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+from rankfold.cores import usable_cores
 
 _BLOCKS = 64  # of a product, at most
 _MIN_ENTRIES = 2**17  # of a block of rows: shorter work is not worth a thread
@@ -25,10 +28,12 @@ def in_threads(work: Callable[[T], None], blocks: Sequence[T]) -> None:
     n, inference = torch.get_num_threads(), torch.is_inference_mode_enabled()
 
     def one(block: T) -> None:
+        if torch.get_num_threads() != 1:  # torch sets it when a thread first computes
+            torch.set_num_threads(1)
         with torch.inference_mode(inference):  # threads do not inherit it
             work(block)
 
-    if n == 1 or len(blocks) < 2:
+    if n == 1 or len(blocks) < 2 or hasattr(_worker, "is_one"):
         for block in blocks:
             work(block)
         return
@@ -41,15 +46,23 @@ def in_threads(work: Callable[[T], None], blocks: Sequence[T]) -> None:
         for future in futures:
             future.cancel()
         wait(futures)  # after an error or Ctrl-C, too: the work writes into shared tensors
-        torch.set_num_threads(n)  # new threads of the pool have set it to 1
+        torch.set_num_threads(n)  # threads of the pool have set it to 1
 
 
 @cache
 def _pool(n: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(1,))
+    return ThreadPoolExecutor(n, initializer=setattr, initargs=(_worker, "is_one", True))
 
+
+_worker = threading.local()  # a thread of the pool does not wait for others: it works itself
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has no threads but its first
+
+
+def limit_threads() -> None:
+    """Let torch use no more threads than the process may use cores, unless a number was given."""
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > usable_cores():
+        torch.set_num_threads(usable_cores())
 
 
 def row_runs(n_rows: int, width: int) -> list[slice]:
