@@ -101,5 +101,29 @@ def test_options_are_those_of_python() -> None:
     shown = {name: p.default for name, p in signature(compare.command).parameters.items()}
     own = {name: p.default for name, p in signature(CompareOptions).parameters.items()}
     assert shown.keys() - OWN == own.keys() - {"settings", "progress"}
-    same = shown.keys() - OWN - {"out", "sweep"}
-    assert {name: shown[name] for name in same} == {name: own[name] for name in same}
+    assert {shown[name] for name in shown.keys() - OWN - {"out"}} == {None}  # None: not given
+
+
+def test_wrong_protocol_gets_one_error_with_a_hint(rankfold: Command, home: Path) -> None:
+    done = rankfold("compare", home / "data", "--protocol", "stong", "--out", home / "out")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines() == [
+        "error: there is no protocol 'stong'",
+        "hint: did you mean strong?",
+    ]
+    assert not (home / "out").exists()
+
+
+def test_given_options_override_a_protocol(rankfold: Command, home: Path) -> None:
+    how = ("--methods", "ease,popularity", "--trials", 1, "--metrics", "hit@5", "--refit")
+    done = rankfold(
+        "compare", home / "data", "--protocol", "strong", *how, "--out", home / "out", "--json"
+    )
+    assert done.code == 0, done.err
+    results = json.loads(done.out)
+    assert (results["metrics"], results["selected_by"]) == (["hit@5"], "ndcg@100")
+    assert results["refit"]  # the protocol has none
+    assert results["budget"]["trials"] == 1
+    assert results["methods"][0]["settings"]["largest"] == 50_000
+    again = rankfold(*shlex.split(results["command"])[1:], "--json")
+    assert json.loads(again.out) == results

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rankfold.metrics import judge
-from rankfold.metrics.hits import recall
+from rankfold.metrics.hits import recall, recall_capped
 from rankfold.types import Interactions
 
 TRUTH = Interactions(torch.tensor([0, 3]), torch.tensor([0, 1, 2]), None, 6)
@@ -28,3 +28,18 @@ def loop(returned: list[int], truth: dict[int, float], k: int) -> float:
 
 def test_equals_a_loop(assert_equals_loop: Callable[..., None]) -> None:
     assert_equals_loop(recall, loop)
+
+
+def test_capped_recall_divides_by_at_most_k() -> None:
+    judged = judge(torch.tensor([[2, 0, 5, 1]]), TRUTH)
+    assert recall_capped(judged, 1).item() == pytest.approx(1)
+    assert recall_capped(judged, 2).item() == pytest.approx(1)
+    assert recall_capped(judged, 4).item() == pytest.approx(3 / 3)
+
+
+def capped_loop(returned: list[int], truth: dict[int, float], k: int) -> float:
+    return len(set(returned[:k]) & set(truth)) / min(k, len(truth)) if truth else 0.0
+
+
+def test_capped_equals_a_loop(assert_equals_loop: Callable[..., None]) -> None:
+    assert_equals_loop(recall_capped, capped_loop)

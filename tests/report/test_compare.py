@@ -258,3 +258,39 @@ def test_a_report_is_replaced_atomically(tmp_path: Path) -> None:
     assert "mdn-seealso" in path.read_text(encoding="utf-8")
     with pytest.raises(UserError, match="cannot write"):
         write(example(), path / "below" / "report.html")
+
+
+def with_published(*, same: bool = True) -> dict[str, Any]:
+    rows = [
+        {"name": "NEWER", "origin": "Bob et al., 2021", "metrics": {"ndcg@10": 0.4803}},
+        {"name": "NEW", "origin": "Bob et al., 2021", "metrics": {"ndcg@10": 0.4720}},
+        {"name": "OLD <b>", "origin": "Ann et al., 2019", "metrics": {"ndcg@10": 0.39}},
+    ]
+    sizes = {"queries": 10_000, "candidates": 2_000, "same": same}
+    return {**example(), "protocol": "x", "published": {**sizes, "rows": rows}}
+
+
+def test_published_rows_are_marked_with_their_source() -> None:
+    text = render(with_published())
+    page = Page(text)
+    rows = [attributes for tag, attributes in page.tags if attributes.get("class") == "published"]
+    assert len(rows) == 3
+    assert page.flat.count("published [1]") == 2
+    assert page.flat.count("published [2]") == 1
+    assert "[1] Bob et al., 2021. [2] Ann et al., 2019." in page.flat
+    assert page.flat.index("NEWER") < page.flat.index("OLD <b>")  # in the given order, escaped
+    assert ">0.39</td>" in text  # as many digits as printed
+    assert "0.4720" in page.flat
+    assert "do not compare" not in page.flat
+
+
+def test_published_rows_of_other_sizes_have_a_warning() -> None:
+    page = Page(render(with_published(same=False)))
+    assert "10,000 queries and 2,000 candidates" in page.flat
+    assert "do not compare the values" in page.flat
+
+
+def test_published_rows_take_no_part_in_the_ranking() -> None:
+    assert with_published()["published"]["rows"][0]["name"] not in render(example())
+    before, after = Page(render(example())), Page(render(with_published()))
+    assert before.count("b") == after.count("b")

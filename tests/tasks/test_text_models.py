@@ -44,7 +44,7 @@ def test_validation_scores_are_those_of_an_evaluation(data: Dataset, method: str
     truth = data.split("validation")
     rows = truth.counts().nonzero().flatten()
     seen, specs = data.seen("validation"), [parse("ndcg@10")]
-    values, _ = score(ranker.model, truth, seen, rows, specs, texts=data.query_texts)
+    values, _ = score(ranker.model, truth, seen, rows, specs, by=data.query_texts)
     assert values["ndcg@10"].mean() == pytest.approx(entry["score"], abs=1e-6)
 
 

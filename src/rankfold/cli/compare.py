@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, defaults, option, options_in
+from rankfold.cli.options import Data, Json, Quiet, given, option, with_settings
 from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
@@ -18,35 +18,31 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_DEFAULT = defaults(CompareOptions)
-
-
+@with_settings(
+    CompareOptions,
+    metavar={"budget": "TIME", "metrics": "NAME,NAME"},
+    unset=True,
+)
 def command(
     data: Data,
     *,
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME,NAME",
             help="Names from `rankfold methods`; NAME=METHOD renames one, METHOD@100 starts its "
-            "seeds at 100.",
+            "seeds at 100. Default: those of the protocol.",
         ),
-    ],
+    ] = None,
     out: Annotated[Path, option(CompareOptions, "out", metavar="DIR")],
-    trials: Annotated[int | None, option(CompareOptions, "trials", metavar="N")] = _DEFAULT.trials,
-    budget: Annotated[
-        str | None, option(CompareOptions, "budget", metavar="TIME")
-    ] = _DEFAULT.budget,
-    seeds: Annotated[int, option(CompareOptions, "seeds", metavar="N")] = _DEFAULT.seeds,
-    metrics: Annotated[
-        str | None, option(CompareOptions, "metrics", metavar="NAME,NAME")
-    ] = _DEFAULT.metrics,
-    metric: Annotated[str | None, option(CompareOptions, "metric")] = _DEFAULT.metric,
-    width: Annotated[int | None, option(CompareOptions, "width", metavar="N")] = _DEFAULT.width,
-    patience: Annotated[
-        int | None, option(CompareOptions, "patience", metavar="N")
-    ] = _DEFAULT.patience,
-    refit: Annotated[bool, option(CompareOptions, "refit")] = _DEFAULT.refit,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A published comparison, whose options are defaults. "
+            "{rankfold.tasks.compare.protocols:PROTOCOLS}.",
+        ),
+    ] = None,
     sweep: Annotated[
         str | None,
         typer.Option(
@@ -57,20 +53,20 @@ def command(
         list[str] | None,
         typer.Option(metavar="METHOD.KEY=VALUE", help="A fixed setting, which is not tuned."),
     ] = None,
-    device: Annotated[str, option(CompareOptions, "device")] = _DEFAULT.device,
     json: Json = False,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Tune, fit and test methods in the same way; write results.json, results.csv, report.html.
 
     Without --trials or --budget every method has its defaults. The same command resumes a stopped
     comparison.
     """
-    options = options_in(CompareOptions, locals())
     from rankfold.tasks.compare import compare
     from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 
     say = console(quiet=quiet or json)
+    options = given(options) | {"out": out, "protocol": protocol}
     options |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
     try:
         with progress(quiet=quiet or json) as callback:
@@ -108,6 +104,8 @@ def _write_page(results: Mapping[str, Any], path: Path, say: Console) -> Path | 
 
 def _show(results: Mapping[str, Any], say: Console) -> None:
     """One row per method, best first; a star marks the best and ties with it."""
+    from rankfold.report.published import published_figures
+
     metrics, methods = results["metrics"], results["methods"]
     done = [method for method in methods if method["error"] is None]
     done.sort(key=lambda one: (not one["equal_terms"], -one["metrics"][metrics[0]]["mean"]))
@@ -119,6 +117,9 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
         ]
         for method in done
     ]
+    published = published_figures(results) if done else None
+    for name, source, cells in published.rows if published else ():
+        rows.append([f"{name}, published [{source}]", *cells, ""])
     if rows:
         seeds = pluralize(len(results["seeds"]), "seed")
         width = f", width {results['width']}" if results["width"] else ""
@@ -127,6 +128,8 @@ def _show(results: Mapping[str, Any], say: Console) -> None:
         over = "rows" if results["data"]["kind"] == "graded" else "queries"
         say.print(f"* best or tied with the best: p >= .05 over {over} or seeds, paired, Holm")
         say.print(f"± half of the 95% interval over {results['queries']:,} {over}")
+    for line in published.notes if published else ():
+        say.print(line)
     for method in methods:
         if method["error"] is not None:
             error = method["error"]

@@ -78,8 +78,8 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
         f"  {summary['queries']:,} queries x {summary['candidates']:,} candidates, "
         f"{summary['pairs']:,} pairs (density {summary['density']:.2%})"
     )
-    splits = ", ".join(f"{name} {summary[name]:,}" for name in ("train", "validation", "test"))
-    out.print(f"  split: {splits}")
+    names = [name for name in ("train", "validation", "test", "given") if name in summary]
+    out.print(f"  split: {', '.join(f'{name} {summary[name]:,}' for name in names)}")
     for name in ("validation", "test"):
         if summary[name] == 0:
             why = "not requested, or no query has enough pairs"

@@ -14,7 +14,7 @@ _COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column", "
 _METAVAR = {
     **dict.fromkeys(("source", "format", *_COLUMNS), "NAME"),
     **dict.fromkeys(("grades", "drop_columns"), "A,B,..."),
-    **{"label_separator": "MARK", "vocabulary": "N", "split": "RULE"},
+    **{"label_separator": "MARK", "vocabulary": "N", "split": "RULE", "fold_in": "SHARE"},
 }
 
 

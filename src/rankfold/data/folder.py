@@ -30,7 +30,7 @@ from rankfold.types import (
 from rankfold.types.data import Lists
 
 L = TypeVar("L", bound=Lists)
-PARTS = ("train", "validation", "test", "excluded")
+PARTS = ("train", "validation", "test", "excluded", "given")
 TOKENIZER = "tokenizer"
 _SIDES = {"query": "queries", "candidate": "candidates"}
 
@@ -125,6 +125,7 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
         validation=parts.get("validation"),
         test=parts.get("test"),
         excluded=parts.get("excluded"),
+        given=parts.get("given"),
         query_texts=held("query_texts", partial(_texts, folder)),
         candidate_texts=texts_of(folder, "candidate_texts", n_candidates),
         tokenizer=tokenizer_of(folder),

@@ -141,7 +141,10 @@ def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading
     if isinstance(rows, Documents):
         return rows
     columns = PairColumns("query", "candidate", None, None if _wants_time(options) else NONE)
-    return read_frame(rows, columns, options.source, reading)
+    if isinstance(rows, pl.LazyFrame):
+        return read_frame(rows, columns, options.source, reading)
+    splits = {n: read_frame(part, columns, SPLITS[n], reading) for n, part in rows.items()}
+    return stack([(SPLITS[n], _in_split(part, n)) for n, part in splits.items()])
 
 
 def _check_official(options: Preparation) -> None:
@@ -158,7 +161,10 @@ def _check_official(options: Preparation) -> None:
 
 
 def _read_split(number: int, value: Input, options: Preparation, reading: Reading) -> pl.LazyFrame:
-    rows = _read_pairs([value], options, reading)
+    return _in_split(_read_pairs([value], options, reading), number)
+
+
+def _in_split(rows: pl.LazyFrame, number: int) -> pl.LazyFrame:
     return rows.with_columns(split=pl.lit(number, pl.UInt8))
 
 

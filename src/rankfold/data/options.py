@@ -19,7 +19,8 @@ Input = Any
 FORMATS = ("table", "adjacency", "texts", "xc", "features")
 _PAIR_COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column")
 _TEXTS_ONLY = ("text_column", "label_separator", "content", "tokens", "vocabulary")
-_FILTERS = ("min_grade", "exclude_self", "kcore", "duplicates")
+_MIN_PAIRS = ("min_query_pairs", "min_candidate_pairs", "kcore")
+_FILTERS = ("min_grade", "exclude_self", *_MIN_PAIRS, "fold_in", "duplicates")
 _PAIRS_ONLY = ("candidate_column", "time_column", "header", *_TEXTS_ONLY, *_FILTERS, "shards")
 GRADED_ONLY = ("grades", "drop_columns", "image_size")
 _SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "train")
@@ -113,13 +114,24 @@ class Preparation(Settings):
     exclude_self: bool = setting(
         False, help="never return the candidate with the same key as the query"
     )
+    min_query_pairs: int = setting(
+        0, at_least=0, help="drop queries with fewer pairs, once, after --min-candidate-pairs"
+    )
+    min_candidate_pairs: int = setting(0, at_least=0, help="drop candidates with fewer pairs, once")
     kcore: int = setting(
         0, at_least=0, help="keep queries and candidates with at least this many pairs"
     )
     split: str | Sequence[float] | None = setting(
         None,
         help="shares of each query's pairs or each grade's rows (default: 0.8,0.1,0.1), of whole "
-        "queries ('queries:0.8,0.1,0.1', the default for texts), 'last', or 'time:T'",
+        "queries ('queries:0.8,0.1,0.1', the default for texts; 'queries:1000,1000': numbers for "
+        "validation and test), 'last', or 'time:T'",
+    )
+    fold_in: float | None = setting(
+        None,
+        above=0,
+        below=1,
+        help="share of each held-out query's pairs that is its history; the others are judged",
     )
     seed: int = setting(0, at_least=0, help="seed of the split")
     strict: bool = setting(False, help="refuse bad rows instead of dropping them")

@@ -26,6 +26,7 @@ from rankfold.data.build.pairs import (
     check_not_empty,
     compact,
     core,
+    frequent,
     number,
     positive,
 )
@@ -109,7 +110,7 @@ def _assemble(
     splitter = split.parse(rule, options.validation_share)  # an error comes before long work
     reading.progress("numbering keys", 0.0)
     frame = rows.pairs if isinstance(rows, Documents) else rows
-    if isinstance(rows, Documents) and not options.keeps_splits:
+    if not options.keeps_splits:
         frame = frame.drop("split", strict=False)
     pairs, queries, candidates = number(frame)
     dropped = reading.bad.summary()
@@ -126,11 +127,20 @@ def _assemble(
             dropped.append({"why": name, "rows": before - len(pairs)})
     pairs, queries, candidates = compact(pairs, queries, candidates)
     reading.progress("splitting", 0.0)
+    by_queries |= options.fold_in is not None
     pairs = _split(pairs, options, splitter, by_queries=by_queries)
+    if options.fold_in is not None:
+        before = len(pairs)
+        pairs = split.fold_in(pairs, options.fold_in, np.random.default_rng([options.seed, 1]))
+        if len(pairs) < before:
+            dropped.append({"why": "held out, candidate not in train", "rows": before - len(pairs)})
+        pairs, queries, candidates = compact(pairs, queries, candidates)
     pairs, keys = side_features.join(pairs, {"query": queries, "candidate": candidates}, tables)
     kind, size = options.tokens, options.vocabulary
     sides = side_features.describe(pairs, keys, tables, kind, size, reading.progress)
-    data = to_dataset(pairs, keys, sides, {"rows": n_read, "dropped": dropped, **sides.summary})
+    source = {} if options.source is None else {"source": options.source}
+    history = {**source, "rows": n_read, "dropped": dropped, **sides.summary}
+    data = to_dataset(pairs, keys, sides, history)
     return replace(data, excluded=_excluded(data, options, given))
 
 
@@ -191,6 +201,12 @@ def _filters(
         filters += _without(
             keyed_pairs(excluded, *map(Vocabulary.of, (queries, candidates))), pairs
         )
+    if (n := options.min_candidate_pairs) > 1:
+        name, hint = f"candidate with fewer than {n} pairs", "lower --min-candidate-pairs"
+        filters.append((name, partial(frequent, n=n, of="candidates"), hint))
+    if (n := options.min_query_pairs) > 1:
+        name, hint = f"query with fewer than {n} pairs", "lower --min-query-pairs"
+        filters.append((name, partial(frequent, n=n, of="queries"), hint))
     if options.kcore > 1:
         name = f"{options.kcore}-core"
         filters.append((name, lambda p: core(p, options.kcore), "lower --kcore"))

@@ -16,7 +16,14 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.metrics.coverage import count_returned, coverage
 from rankfold.metrics.graded import GRADED_METRICS, parse_graded
-from rankfold.metrics.hits import average_precision, hit, precision, recall, reciprocal_rank
+from rankfold.metrics.hits import (
+    average_precision,
+    hit,
+    precision,
+    recall,
+    recall_capped,
+    reciprocal_rank,
+)
 from rankfold.metrics.judged import Judged, judge
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.metrics.popularity import popularity, popularity_rank
@@ -83,6 +90,7 @@ METRICS: dict[str, Metric] = {
     "mrr": Metric(reciprocal_rank, ordered=True),
     "map": Metric(average_precision, ordered=True),
     "recall": Metric(recall, ordered=False),
+    "recall-capped": Metric(recall_capped, ordered=False),
     "precision": Metric(precision, ordered=False),
     "hit": Metric(hit, ordered=False),
     "popularity": Metric(popularity, ordered=False, more_is_better=False, reads="popularity"),

@@ -34,6 +34,18 @@ def recall(judged: Judged, k: int) -> Tensor:
     return _hits(judged, k).sum(dim=1) / judged.positives.clamp(min=1)
 
 
+def recall_capped(judged: Judged, k: int) -> Tensor:
+    """Share of the positives that k results can hold; the recall of [liang2018].
+
+    ::
+
+        recall_capped_b = 1/min(k, positives_b) sum_{r <= k} hits_br
+
+    A perfect list has 1, even for a query with more than k positives.
+    """
+    return _hits(judged, k).sum(dim=1) / judged.positives.clamp(min=1, max=k)
+
+
 def hit(judged: Judged, k: int) -> Tensor:
     """1 if there is a positive among the first k results, else 0; its mean is the hit rate.
 

@@ -19,6 +19,7 @@ from rankfold.report import chart, scales
 from rankfold.report import format as formats
 from rankfold.report import summary as summaries
 from rankfold.report.chart import Point, Series
+from rankfold.report.published import published_figures
 from rankfold.report.scales import Scale
 from rankfold.report.summary import Entry, mean_of
 
@@ -81,6 +82,7 @@ def values(results: Results) -> dict[str, Any]:
         "ranking": ranking,
         "failed": [entry for entry in results["methods"] if entry["error"]],
         "cells": cells(results, ranking),
+        "published": published_figures(results),
         "tested": tested(results),
         "fit_seconds": summaries.fit_seconds,
         "cost": [f for draw in COST_FIGURES if (f := draw(results, ranking))],
@@ -216,7 +218,7 @@ def _time_figure(results: Results, ranking: Sequence[Entry]) -> Figure | None:
     x = scales.logarithmic("training time (s, log scale)", _xs(series))
     caption = (
         f"Validation {metric} by training time. Each mark is a step; higher and farther left is "
-        "better. A closed-form method has one mark."
+        "better. A closed-form method has one mark, rg2 one for each decomposition."
     )
     return _figure(f"{metric} by training time", caption, x, metric, series)
 

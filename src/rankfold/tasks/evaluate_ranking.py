@@ -86,14 +86,16 @@ def evaluate_ranking(
     specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
         raise UserError("`metrics` is empty", hint=f"default: {','.join(DEFAULT_METRICS)}")
-    given = check_propensity(Propensity() if propensity is None else propensity)
+    chosen = check_propensity(Propensity() if propensity is None else propensity)
     check_content(data)
     by_text = ranks_by_text(ranker.model)
     if by_text:
         _check_texts(ranker, data)
     build = find_index(index, ranker.model)
     matched = _match(ranker, data, split)
-    has_positive, known = matched.truth.counts() > 0, (matched.places >= 0) | by_text
+    given = None if by_text else matched.given
+    has_positive = matched.truth.counts() > 0
+    known = (matched.places >= 0) | (by_text or given is not None)
     rows = torch.nonzero(has_positive & known).flatten()
     if sum_over_ranks(len(rows), comm) == 0:
         raise UserError(
@@ -105,7 +107,7 @@ def evaluate_ranking(
     counts = comm.sum(train.candidate_counts()) if weighted or strata else torch.empty(0)
     if weighted:
         n_train = sum_over_ranks(int((train.counts() > 0).sum()), comm)
-        weights = matched.spread(inverse_propensity(counts, n_train, given))
+        weights = matched.spread(inverse_propensity(counts, n_train, chosen))
     searcher = Searcher(ranker.model, matched.train, memory_budget, data.query_texts, build)
     if comm.size > 1:
         searcher.popularity = comm.sum(matched.train.candidate_counts())
@@ -114,7 +116,7 @@ def evaluate_ranking(
     tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm)
     groups = groups_of(counts) if strata else {}
     parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}
-    for block, ids in lists(searcher, matched.seen, rows, specs, places, progress):
+    for block, ids in lists(searcher, matched.seen, rows, specs, places, progress, given):
         truth = matched.truth.select(block)
         tally.add(ids, truth)
         for part in parts.values():
@@ -130,7 +132,7 @@ def evaluate_ranking(
         metrics={str(spec): values[str(spec)] for spec in specs},
         per_query=per_query,
         rows=comm.gather(rows + data.first).numpy(),
-        propensity=None if weights is None else given,
+        propensity=None if weights is None else chosen,
         strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
     )
 
@@ -141,6 +143,7 @@ class _Matched(NamedTuple):
     truth: Interactions
     seen: Interactions  # the model's columns only
     train: Interactions  # the model's columns only
+    given: Interactions | None  # likewise
     places: Tensor  # the model's row of each query of the data, -1: unknown
     columns: Tensor  # the truth's column of each candidate of the data
 
@@ -153,7 +156,7 @@ class _Matched(NamedTuple):
 
 def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
     truth, seen, train = data.split(split), data.seen(split), data.split("train")
-    n = truth.n_queries
+    n, given = truth.n_queries, data.given
     places, columns = torch.arange(n) + data.first, torch.arange(len(data.candidates))
     if not same_keys(ranker.queries, data.queries):
         places = ranker.queries.find(data.queries.keys.slice(data.first, n))
@@ -162,7 +165,8 @@ def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
         n = len(ranker.candidates)
         truth = renumber(truth, columns, n + len(columns))
         seen, train = renumber(seen, columns, n), renumber(train, columns, n)
-    return _Matched(truth, seen, train, places, columns)
+        given = None if given is None else renumber(given, columns, n)
+    return _Matched(truth, seen, train, given, places, columns)
 
 
 def _check_texts(ranker: Ranker, data: Dataset) -> None:

@@ -98,12 +98,18 @@ class TuneOptions(Settings):
 class CompareOptions(Settings):
     """The options of ``compare``."""
 
+    protocol: str | None = setting(None, help="a published comparison, whose options are defaults")
     out: str | Path = setting(
         MISSING, help="folder of the results; an existing comparison is resumed"
     )
     trials: int | None = setting(None, at_least=1, help="tune each method with this many trials")
     budget: float | str | None = setting(
         None, help="tune each method for this long: 120s, 2m or 1h"
+    )
+    space: str = setting(
+        "usual",
+        choices=("usual", "paper"),
+        help="space to search: usual, or the grid of a method's paper, if it states one",
     )
     seeds: int = setting(1, at_least=1, help="number of fits of each method that are tested")
     metrics: Sequence[str] | str | None = setting(

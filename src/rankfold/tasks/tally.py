@@ -91,7 +91,7 @@ def score(
     rows: Tensor,
     specs: Sequence[MetricSpec],
     *,
-    texts: Texts | None = None,
+    by: Texts | Interactions | None = None,
     memory_budget: int = 2**30,
     comm: Comm = SINGLE_PROCESS,
     popularity: Tensor | None = None,
@@ -104,16 +104,17 @@ def score(
         seen: pairs that may not be returned, a row per query of the data.
         rows: the queries to score, as rows of ``truth``.
         specs: the metrics, except propensity-scored ones.
-        texts: of the queries, for a model that ranks by text.
+        by: texts or histories of the queries to rank by; None: the model has their vectors.
         memory_budget: bytes for blocks.
         comm: the processes that share the queries.
         popularity: counts of each candidate [N], over all of them; None: those in ``seen``.
     """
+    given, texts = (by, None) if isinstance(by, Interactions) else (None, by)
     searcher = Searcher(model, seen, memory_budget, texts)
     if popularity is not None:
         searcher.popularity = popularity
     tally = Tally(specs, seen.n_candidates, popularity_ranks(specs, searcher), comm=comm)
-    for block, ids in lists(searcher, seen, rows, specs, None, silent):
+    for block, ids in lists(searcher, seen, rows, specs, None, silent, given):
         tally.add(ids, truth.select(block))
     return tally.per_query(), tally.of_all()
 
@@ -125,14 +126,23 @@ def lists(
     specs: Sequence[MetricSpec],
     places: Tensor | None,
     progress: Progress,
+    given: Interactions | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of the rows, and their lists; [B], [B, K]."""
+    """Blocks of the rows, and their lists; [B], [B, K].
+
+    The lists are those of the histories in ``given``, if there are any, else those of the model's
+    queries ``places``; None: the rows themselves.
+    """
     depth = min(max(spec.k for spec in specs), seen.n_candidates)
     step = block_rows(depth, searcher.memory_budget)
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
-        own = block if places is None else places[block]
-        yield block, searcher.of_queries(own, depth, Filter(seen.select(block))).ids.cpu()
+        hidden = Filter(seen.select(block))
+        if given is not None:
+            top = searcher.of_histories(given.select(block), depth, hidden)
+        else:
+            top = searcher.of_queries(block if places is None else places[block], depth, hidden)
+        yield block, top.ids.cpu()
         progress("evaluating", min(1.0, (start + step) / len(rows)))
 
 

@@ -10,6 +10,7 @@ This package and everything that trains imports only torch and numpy when it is 
 """
 
 from rankfold.types.data import (
+    GIVEN,
     SPLITS,
     TEST,
     TRAIN,
@@ -54,6 +55,7 @@ from rankfold.types.spaces import Choices, Range, Space
 from rankfold.types.vocabulary import Key, Vocabulary
 
 __all__ = [
+    "GIVEN",
     "SPLITS",
     "TEST",
     "TRAIN",

@@ -19,6 +19,7 @@ Progress = Callable[[str, float], None]
 """``(what is being done, share done)``; called now and then by long work."""
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = 0, 1, 2  # a split as a number: its place in SPLITS
+GIVEN = 3  # the number of ``Dataset.given``
 
 
 def silent(_what: str, _share: float) -> None:
@@ -254,6 +255,7 @@ class Dataset:
     candidate_features: Features | None = None
     columns: Columns | None = None  # of graded rows; None: they have images alone
     excluded: Interactions | None = None  # pairs that may never be returned
+    given: Interactions | None = None  # the histories of held-out queries: input, never fitted
     summary: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""  # hash of the content
     first: int = 0  # the row of the first query held here, among all queries
@@ -294,11 +296,13 @@ class Dataset:
         return part
 
     def seen(self, split: SplitName) -> Interactions:
-        """The pairs to hide when ``split`` is scored: those of earlier splits and the excluded."""
+        """The pairs to hide when ``split`` is scored: earlier splits, given and excluded pairs."""
         seen = self.split("train")
         if split == "test" and self.validation is not None:
             seen = seen.union(self.split("validation"))
-        return seen if self.excluded is None else seen.union(self.excluded)
+        for part in (self.given, self.excluded):
+            seen = seen if part is None else seen.union(part)
+        return seen
 
 
 def _other_data(held: str) -> UserError:

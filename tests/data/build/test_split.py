@@ -278,3 +278,15 @@ def test_carved_queries_leave_the_test_alone() -> None:
 def test_bad_shares_of_queries_are_refused(rule: str) -> None:
     with pytest.raises(UserError, match="split"):
         parse(rule, 0.1)
+
+
+def test_numbers_of_held_out_queries() -> None:
+    pairs = pairs_of([[0, 0]] * 10)
+    splits = parse("queries:3,2", 0.0).assign(pairs, rng())
+    assert sorted(Counter(splits[::2].tolist()).items()) == [(TRAIN, 5), (VALIDATION, 3), (TEST, 2)]
+    assert (splits[::2] == splits[1::2]).all()
+
+
+def test_holding_out_all_queries_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot hold out 3 and 2 of 5 queries"):
+        parse("queries:3,2", 0.0).assign(pairs_of([[0, 0]] * 5), rng())

@@ -1,10 +1,12 @@
 import gzip
 import random
+import zipfile
 from pathlib import Path
 
 import pytest
 import zstandard
 
+import rankfold as rf
 from rankfold.data.read.reading import Reading
 from rankfold.data.sources.movielens import read
 from rankfold.errors import UserError
@@ -114,3 +116,32 @@ def test_folder_without_ratings_is_refused(tmp_path: Path, reading: Reading) -> 
     with pytest.raises(UserError, match="holds no MovieLens ratings") as error:
         read([tmp_path], reading)
     assert "u.data, ratings.dat, ratings.csv" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["ml-10m", "ml-20m", "ml-25m", "ml-32m"])
+def test_zipped_release_by_its_name(name: str, tmp_path: Path) -> None:
+    file, text = ("ratings.dat", RATINGS_DAT) if name == "ml-10m" else ("ratings.csv", RATINGS_CSV)
+    with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+        archive.writestr(f"{name}/README.txt", "Summary")
+        archive.writestr(f"{name}/{file}", text)
+    data = rf.prepare(tmp_path / f"{name}.zip", source=name, min_grade=4)
+    assert data.summary["pairs"] == sum(stars >= 4 for _, _, stars, _ in ROWS)
+    assert data.summary["source"] == name
+
+
+def test_zip_without_ratings_is_refused(tmp_path: Path, reading: Reading) -> None:
+    with zipfile.ZipFile(tmp_path / "ml.zip", "w") as archive:
+        archive.writestr("ml/movies.csv", "movieId,title,genres")
+    with pytest.raises(UserError, match="holds no MovieLens ratings"):
+        read([tmp_path / "ml.zip"], reading)
+
+
+def test_damaged_zip_is_refused(tmp_path: Path, reading: Reading) -> None:
+    path = tmp_path / "ml.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("ml/ratings.csv", RATINGS_CSV * 50)
+    content = bytearray(path.read_bytes())
+    content[60:80] = b"x" * 20
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is damaged"):
+        read([path], reading)

@@ -45,7 +45,7 @@ def to_dataset(
     if grades is not None and (grades == 1).all():
         grades = None
     parts: dict[str, Interactions | None] = {}
-    for number, name in enumerate(SPLITS):
+    for number, name in enumerate((*SPLITS, "given")):
         rows = pairs.splits == number
         parts[name] = from_pairs(
             torch.from_numpy(pairs.queries[rows]),
@@ -55,13 +55,16 @@ def to_dataset(
         )
         if name != "train" and not np.any(rows):
             parts[name] = None
-    train, validation, test = parts.values()
+    train, validation, test, given = parts.values()
     assert train is not None
+    if given is None:
+        del parts["given"]
     return Dataset(
         kind="texts" if sides.texts else "interactions",
         train=train,
         validation=validation,
         test=test,
+        given=given,
         queries=queries,
         candidates=candidates,
         query_texts=sides.texts.get("query"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -134,6 +134,12 @@ def at_least(pairs: Pairs, grade: float) -> Pairs:
 def positive(pairs: Pairs) -> Pairs:
     """The pairs with a grade above 0."""
     return pairs if pairs.grades is None else pairs.take(pairs.grades > 0)
+
+
+def frequent(pairs: Pairs, n: int, of: Literal["queries", "candidates"]) -> Pairs:
+    """The pairs of queries or candidates with at least n pairs."""
+    rows = getattr(pairs, of)
+    return pairs.take(np.bincount(rows)[rows] >= n)
 
 
 def core(pairs: Pairs, k: int) -> Pairs:

@@ -2,12 +2,15 @@
 
 A splitter assigns a number to each pair: 0 train, 1 validation, 2 test. Of a query with n pairs,
 test gets ``max(1, round(share n))`` if n >= 3, then validation the same if n >= 5, and train at
-least one. A split by whole queries applies these rules to queries in place of pairs.
+least one. A split by whole queries applies these rules to queries in place of pairs. ``fold_in``
+then makes a share of each held-out query's pairs its history (number 3), and judges the others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +18,16 @@ from numpy.typing import NDArray
 
 from rankfold.data.build.pairs import Pairs
 from rankfold.errors import UserError
-from rankfold.types import TEST, TRAIN, VALIDATION
+from rankfold.types import GIVEN, TEST, TRAIN, VALIDATION
 
 HINT = (
     "write --split 0.8,0.1,0.1 (shares of each query's pairs), queries:0.8,0.1,0.1 (of whole "
-    "queries), last, or time:T, where T is a date like 2024-01-01 or seconds since 1970"
+    "queries), queries:1000,1000 (numbers of validation and test queries), last, or time:T, where "
+    "T is a date like 2024-01-01 or seconds since 1970"
 )
 
 QUERIES = "queries:"
+_MIN_FOLDED = 5  # pairs of a query that is judged
 DEFAULT_SHARES = "0.8,0.1,0.1"
 
 Assignment = NDArray[np.uint8]
@@ -45,8 +50,10 @@ def parse(rule: str | Sequence[float], validation_share: float) -> Splitter:
             cut = _time(rule.removeprefix("time:"))
             return Splitter(lambda pairs, _: by_time(pairs, cut, validation_share), needs_time=True)
         if rule.startswith(QUERIES):
-            shares = _shares(rule.removeprefix(QUERIES), HINT)
-            return Splitter(lambda pairs, rng: by_query(pairs, shares, rng), needs_time=False)
+            text = rule.removeprefix(QUERIES)
+            numbers = re.fullmatch(r" *(\d+) *, *(\d+) *", text)
+            held_out = [*map(int, numbers.groups())] if numbers else _shares(text, HINT)
+            return Splitter(lambda pairs, rng: by_query(pairs, held_out, rng), needs_time=False)
     return parse_shares(rule, HINT)
 
 
@@ -67,11 +74,18 @@ def by_ratio(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) ->
     return _cut(pairs, _shuffled(pairs, rng), *sizes(counts, shares[1], shares[2]))
 
 
-def by_query(pairs: Pairs, shares: Sequence[float], rng: np.random.Generator) -> Assignment:
-    """Whole queries at random, by shares."""
+def by_query(pairs: Pairs, held_out: Sequence[float], rng: np.random.Generator) -> Assignment:
+    """Whole queries at random, by three shares or by the numbers for validation and test."""
     queries, rows = np.unique(pairs.queries, return_inverse=True)
-    one = np.array([len(queries)])
-    n_validation, n_test = (int(size[0]) for size in sizes(one, shares[1], shares[2]))
+    n_validation, n_test = map(int, held_out[-2:])
+    if len(held_out) > 2:
+        one = np.array([len(queries)])
+        n_validation, n_test = (int(size[0]) for size in sizes(one, *held_out[1:]))
+    elif n_validation + n_test >= len(queries):
+        raise UserError(
+            f"cannot hold out {n_validation:,} and {n_test:,} of {len(queries):,} queries",
+            hint="some must be left to train on",
+        )
     drawn = np.full(len(queries), TRAIN, dtype=np.uint8)
     order = rng.permutation(len(queries))
     drawn[order[:n_test]] = TEST
@@ -126,6 +140,35 @@ def assign(
     splits, places = pairs.splits.copy(), np.flatnonzero(pairs.splits == TRAIN)
     splits[places] = carve(pairs.take(places), (1 - validation_share, validation_share, 0.0), rng)
     return splits
+
+
+def fold_in(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
+    """Make a random share of each held-out query's pairs its history; [liang2018].
+
+    Of n pairs, floor((1 - share) n) but at least one keep their split and are judged. A query with
+    n < 5 is not judged. Pairs of held-out queries with candidates that train lacks are dropped.
+    """
+    parts = [np.unique(pairs.queries[pairs.splits == n]) for n in (TRAIN, VALIDATION, TEST)]
+    if sum(map(len, parts)) > len(np.unique(pairs.queries)):
+        raise UserError(
+            "a fold-in needs held-out queries, and some queries are in several splits",
+            hint="use --split queries:0.8,0.1,0.1",
+        )
+    pairs = pairs.take(np.isin(pairs.candidates, pairs.candidates[pairs.splits == TRAIN]))
+    assert pairs.splits is not None
+    splits, places = pairs.splits.copy(), np.flatnonzero(pairs.splits != TRAIN)
+    held_out = pairs.take(places)
+    counts = np.bincount(held_out.queries)
+    judged = np.maximum(np.floor((1 - share) * counts + 1e-9), 1).astype(np.int64)
+    judged[counts < _MIN_FOLDED] = 0
+    if not judged.any():
+        raise UserError(
+            f"no held-out query has {_MIN_FOLDED} pairs, so none can be judged",
+            hint="leave --fold-in out, or hold out more queries",
+        )
+    kept = _cut(held_out, _shuffled(held_out, rng), np.zeros_like(judged), judged) == TEST
+    splits[places[~kept]] = GIVEN
+    return replace(pairs, splits=splits)
 
 
 def sizes(

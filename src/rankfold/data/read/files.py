@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import glob
 import io
+import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,6 +41,42 @@ def expand(inputs: Sequence[str | Path]) -> list[Path]:
     return files
 
 
+def unpacked(path: Path, patterns: Collection[str], what: str, scratch: Path) -> list[Path]:
+    """``path`` itself; of a folder or a zip file, its files whose names match, sorted by name.
+
+    Patterns match names without the suffix of a compression. Files of a zip, from any folder in it,
+    are copied to ``scratch``. Without any, a UserError says that there is no ``what``.
+    """
+    if path.is_dir():
+        files = [file for file in path.iterdir() if file.is_file() and _matches(file, patterns)]
+    elif zipfile.is_zipfile(path):
+        files = _unzipped(path, patterns, scratch / str(len(list(scratch.iterdir()))))
+    else:
+        return [path]
+    if not files:
+        raise UserError(f"{path} holds no {what}", hint=f"expected {', '.join(patterns)}")
+    return sorted(files, key=lambda file: file.name)
+
+
+def _unzipped(path: Path, patterns: Collection[str], folder: Path) -> list[Path]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [one.filename for one in archive.infolist() if not one.is_dir()]
+            wanted = [name for name in names if _matches(Path(name), patterns)]
+            return [Path(archive.extract(name, folder)) for name in wanted]
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise UserError(f"{path.name} is damaged: {error}", hint=_COPY_AGAIN) from error
+
+
+def _matches(path: Path, patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(plain_name(path), pattern) for pattern in patterns)
+
+
+def plain_name(path: Path) -> str:
+    """The name of a file without the suffix of a compression."""
+    return path.stem if path.suffix.lower() in (".gz", ".zst") else path.name
+
+
 def home_of(item: str | Path) -> Path:
     """The folder of a path, or the fixed part of a glob: ``a/b`` for ``a/b/*/*.c``."""
     path = Path(item)
@@ -59,8 +97,7 @@ def _neighbours(path: Path) -> str:
 
 def base_suffix(path: Path) -> str:
     """The suffix without that of a compression: ``.csv`` for ``ratings.csv.gz``."""
-    compressed = path.suffix.lower() in (".gz", ".zst")
-    return (Path(path.stem) if compressed else path).suffix.lower()
+    return Path(plain_name(path)).suffix.lower()
 
 
 _CHECK_PATH = "check the path and its permissions"

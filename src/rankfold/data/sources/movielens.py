@@ -1,7 +1,8 @@
 """MovieLens ratings by GroupLens: one reader for every release.
 
 100K is ``u.data`` (tabs), 1M and 10M are ``ratings.dat`` (``::``), and 20M, 25M, 32M and latest are
-``ratings.csv``. The format is detected from the first line, so a file may have any name.
+``ratings.csv``. The format is detected from the first line, so a file may have any name. A release
+may stay zipped.
 """
 
 import re
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankfold.data.read.files import lines
+from rankfold.data.read.files import lines, unpacked
 from rankfold.data.read.reading import Reading, scan_csv
 from rankfold.errors import UserError
 
@@ -33,26 +34,14 @@ _LAYOUTS = (
 )
 
 
-def read(paths: list[Path], _reading: Reading) -> pl.LazyFrame:
+def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
     """Rows ``query`` (user), ``candidate`` (movie), ``grade`` (stars) and ``time``.
 
     A cell that is not a number is left empty: it counts as a bad row later.
     """
-    return pl.concat([_scan(_ratings_file(path)) for path in paths])
-
-
-def _ratings_file(path: Path) -> Path:
-    """``path`` itself, or the ratings in the folder ``path``."""
-    if not path.is_dir():
-        return path
-    names = [layout.file + end for layout in _LAYOUTS for end in ("", ".gz", ".zst")]
-    present = [path / name for name in names if (path / name).exists()]
-    if not present:
-        raise UserError(
-            f"{path} holds no MovieLens ratings",
-            hint=f"a release unpacks to a folder with {', '.join(x.file for x in _LAYOUTS)}",
-        )
-    return present[0]
+    names = [layout.file for layout in _LAYOUTS]
+    files = [unpacked(path, names, "MovieLens ratings", reading.scratch)[0] for path in paths]
+    return pl.concat(map(_scan, files))
 
 
 def _scan(path: Path) -> pl.LazyFrame:

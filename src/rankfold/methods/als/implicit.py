@@ -66,7 +66,8 @@ def _background(rows: Interactions, comm: Comm) -> float:
 
 
 def _size(rows: Interactions, comm: Comm) -> float:
-    return float(sum_over_ranks(rows.n_queries, comm)) * rows.n_candidates
+    """The number of all pairs; queries without a chosen one do not count."""
+    return float(sum_over_ranks(int((rows.counts() > 0).sum()), comm)) * rows.n_candidates
 
 
 WRMF = method(

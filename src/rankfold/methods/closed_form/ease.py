@@ -47,7 +47,8 @@ class Config(Settings):
     def for_data(self, rows: Interactions, _comm: Comm) -> Self:
         if self.reg is not None:
             return self
-        return replace(self, reg=_REG_BY_SIZE * max(1.0, rows.n_pairs / max(1, rows.n_queries)))
+        n_queries = max(1, int((rows.counts() > 0).sum()))
+        return replace(self, reg=_REG_BY_SIZE * max(1.0, rows.n_pairs / n_queries))
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from rankfold.config import Settings, setting
 from rankfold.distributed.collectives import sum_over_ranks
+from rankfold.errors import UserError
+from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.threads import in_threads
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form.racing import RacingStage, mean, race, stages
@@ -89,7 +91,8 @@ class _Solved(NamedTuple):
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """Decompose for some pairs of exponents and select on validation. A step per pass."""
-    search = PathSearch(training_rows(data, config.weights, run.device), config, run)
+    given = None if data.given is None else weighted_pairs(data.given, config.weights)
+    search = PathSearch(training_rows(data, config.weights, run.device), config, run, given)
     before = run.resume  # None once its pair of exponents is reached
     number = 0 if before is None else int(before["number"])
     while (place := search.next_place()) is not None:
@@ -107,6 +110,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
                     divided=() if search.shards is None else ("space", "outside"),
                 )  # fmt: skip
         search.take(place, spectrum)
+        search.course.append({"step": number + 1, "score": max(search.tried.values())})
     model = search.best()
     residual = model.notes["residual"]
     yield Step(number + 1, residual, model, dict, final=True)
@@ -147,19 +151,28 @@ METHOD = Method(
 class PathSearch:
     """The search for the best point: data, settings, exponents to try and results so far."""
 
-    def __init__(self, rows: Interactions, config: Config, run: Run) -> None:
+    def __init__(
+        self, rows: Interactions, config: Config, run: Run, given: Interactions | None = None
+    ) -> None:
         if run.judge is not None and sum_over_ranks(len(run.judge.queries), run.comm) == 0:
             run = replace(run, judge=None)
         self.rows, self.run = rows, run
+        self.given = given  # the histories of validation queries that are not in ``rows``
         self.config = config if run.judge is not None else _with_defaults(config)
         self.defaulted = self.config != config
         self.counts = run.comm.sum(rows.candidate_counts()).clamp(min=1).double()
         self.exponents = _exponents(self.config)
         self.shards = divide(rows, min(config.width, rows.n_candidates), run)
+        if given is not None and self.shards is not None:
+            raise UserError(
+                "rg2 cannot fold in held-out queries while candidates are divided among processes",
+                hint="raise candidate_memory, or prepare without --fold-in",
+            )
         self.stages: list[RacingStage] = []
         free = any(getattr(self.config, name) is None for name in ("rank", *DEFAULTS))
         if run.judge is not None and free:
             self.stages = list(stages(run.judge, config.path_queries, run.comm, self.shards))
+        self.course: list[dict[str, Any]] = []  # the best score so far, by the step it is known at
         self.tried: dict[int, float] = {}  # the best score of each pair of exponents
         self.solved: dict[int, _Solved] = {}  # the solutions of the best pairs
         self.values: dict[PathPoint, list[Tensor]] = {}  # of the metric, a tensor for each stage
@@ -196,14 +209,18 @@ class PathSearch:
         self.solved = {place: self.solved[place] for place in order[:_MAX_DECOMPOSITIONS]}
 
     def products(self, objective: Objective, spectrum: Decomposition) -> list[Tensor]:
-        """T' V for the queries of each stage."""
+        """T' V for the queries of each stage, up to a factor per query."""
         if not self.stages:
             return []
         assert spectrum.vectors is not None
         sizes = [len(stage.queries) for stage in self.stages]
-        queries = torch.cat([stage.queries for stage in self.stages]).to(spectrum.vectors.device)
+        queries = torch.cat([stage.queries for stage in self.stages])
+        if self.given is not None:
+            rows = self.given.select(queries).to(spectrum.vectors.device)
+            return list(_folded(objective, spectrum.vectors, rows).split(sizes))
         target = Target(objective, self.run.memory_budget, self.shards)
-        return list(target.multiply_queries(spectrum.vectors, queries).split(sizes))
+        products = target.multiply_queries(spectrum.vectors, queries.to(spectrum.vectors.device))
+        return list(products.split(sizes))
 
     def points(self, place: int) -> list[PathPoint]:
         """The path of a decomposition, at a middle discount."""
@@ -323,7 +340,8 @@ class PathSearch:
         if len(self.values) > 1:
             path = {one: self.note(one) for one in self.values}
             notes |= {"chosen_by": "validation", "path": list(path.values())}
-            notes |= {"score": path[point]["score"]}
+            score = {"score": path[point]["score"]}
+            notes |= {**score, "course": [*self.course[:-1], self.course[-1] | score]}
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
         queries = _fold(solution, self.rows, e, self.shards)
@@ -383,6 +401,18 @@ def _exponents(config: Config) -> list[tuple[float, float]]:
     assert filled.query_exponent is not None
     assert filled.candidate_exponent is not None
     return free or [(filled.query_exponent, filled.candidate_exponent)]
+
+
+def _folded(objective: Objective, vectors: Tensor, rows: Interactions) -> Tensor:
+    """T' V for new queries with the histories ``rows``, up to a factor per query; [B, K].
+
+    With b the candidates' weights and z_y = sqrt(b_y) V_y::
+
+        N/|I_x| sum_{y in I_x} r_xy z_y - sum_y z_y
+    """
+    scaled = objective.candidate_weight.sqrt().float()[:, None] * vectors
+    shares = rows.n_candidates / row_sizes(rows).clamp(min=1e-30)
+    return shares[:, None].float() * row_sums(rows, scaled, rows.grades) - scaled.sum(dim=0)
 
 
 def _fold(

@@ -10,6 +10,7 @@ from rankfold import config, storage
 from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.tasks.compare.plan import make_plan
+from rankfold.tasks.compare.protocols import with_protocol
 from rankfold.tasks.compare.records import open_folder
 from rankfold.tasks.compare.results import assemble, to_csv
 from rankfold.tasks.compare.runner import run_entry
@@ -18,7 +19,7 @@ from rankfold.types import Dataset
 
 
 def compare(
-    data: Dataset | str | Path, methods: Sequence[str] | str, **options: Any
+    data: Dataset | str | Path, methods: Sequence[str] | str | None = None, **options: Any
 ) -> dict[str, Any]:
     """Tune, fit and test methods in the same way; write ``results.json`` and ``results.csv``.
 
@@ -27,15 +28,17 @@ def compare(
     Args:
         data: prepared data with a test split, or its folder.
         methods: keys of ``METHODS``; ``NAME=METHOD`` renames one, ``METHOD@100`` starts its
-            seeds at 100.
+            seeds at 100. Default: those of the protocol.
         options: the fields of ``CompareOptions``; ``out`` is required.
 
     Returns:
         The document written; ``rankfold.report.compare.write`` makes a page of it.
     """
     name = str(data) if isinstance(data, str | Path) else "DATA"
+    loaded = as_data(data)
+    methods, options = with_protocol(methods, loaded, options)
     checked = config.build(CompareOptions, options)
-    plan = make_plan(as_data(data), name, methods, checked)
+    plan = make_plan(loaded, name, methods, checked)
     check_content(plan.data)
     with open_folder(plan):
         outcomes = [run_entry(plan, entry) for entry in plan.entries]

@@ -78,6 +78,11 @@ class ComparePlan:
     def refits(self) -> bool:
         return self.options.refit and self.data.validation is not None
 
+    def space(self, entry: Entry) -> str:
+        """The space to tune in: that of a paper only if there is one."""
+        stated = find_method(entry.method).paper_space is not None
+        return self.options.space if stated else "usual"
+
     def seeds(self, entry: Entry) -> list[int]:
         return [entry.first_seed + number for number in range(self.options.seeds)]
 
@@ -86,6 +91,7 @@ class ComparePlan:
         return {
             "data": self.data.fingerprint,
             "trials": self.options.trials,
+            **({} if self.options.space == "usual" else {"space": self.options.space}),
             "budget": self.seconds,
             "seeds": self.options.seeds,
             "metrics": list(self.metrics),
@@ -102,7 +108,9 @@ def make_plan(
     words = methods.split(",") if isinstance(methods, str) else list(methods)
     entries = [_entry(word.strip(), options.settings) for word in words if word.strip()]
     if not entries:
-        raise UserError("no method was named", hint="write --methods rg2,ease,bpr")
+        raise UserError(
+            "no method was named", hint="write --methods rg2,ease,bpr, or --protocol NAME"
+        )
     _check_settings(entries, options.settings)
     entries = _with_equal_width(_sweep(entries, options.sweep), options.width)
     plan = ComparePlan(data, name, entries, _metrics(options.metrics, data), options)
@@ -140,6 +148,11 @@ def command_of(plan: ComparePlan) -> str:
     options = plan.options
     words = ["rankfold", "compare", plan.data_name, "--methods", ",".join(_spellings(plan))]
     words += ["--out", str(plan.out)]
+    if options.protocol is not None:  # its defaults are overridden
+        words += ["--protocol", options.protocol]
+        words += ["--refit"] if options.refit else []
+    if options.protocol is not None or options.space != "usual":
+        words += ["--space", options.space]
     if options.trials is not None:
         words += ["--trials", str(options.trials)]
     if plan.seconds is not None:

@@ -20,6 +20,7 @@ from rankfold.errors import UserError
 from rankfold.metrics import more_is_better, parse_graded
 from rankfold.models.grader import names_of
 from rankfold.tasks.compare.plan import ComparePlan, command_of
+from rankfold.tasks.compare.published import published
 from rankfold.tasks.compare.records import Outcome
 from rankfold.tasks.compare.statistics import (
     Floats,
@@ -69,6 +70,8 @@ def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "methods": methods,
         "tests": tests,
         "sweep": _tabulate_sweep(plan, methods),
+        "protocol": plan.options.protocol,
+        "published": published(plan.options.protocol, plan.data.summary, plan.metrics),
     }
 
 

@@ -81,6 +81,7 @@ def _tune(plan: ComparePlan, entry: Entry, progress: Progress) -> dict[str, Any]
             trials=plan.options.trials,
             budget=plan.options.budget,
             metric=plan.selected_by,
+            space=plan.space(entry),
             patience=plan.options.patience,
             seed=entry.first_seed,
             fixed=entry.settings,
@@ -218,14 +219,16 @@ def _describe_fit(model: Model) -> dict[str, Any]:
 def _steps(notes: Mapping[str, Any]) -> list[dict[str, float]]:
     """Training time and validation score after each step of the fit, without the refit.
 
-    A self-tuning method has one point, at its end.
+    A self-tuning method has the points that it notes itself, or one at its end.
     """
     points, seconds = [], 0.0
+    course = {point["step"]: point["score"] for point in notes.get("course", ())}
     for entry in notes["history"]:
         if entry["phase"] == "fit":
             seconds += entry["seconds"]
-            if "score" in entry:
-                points.append({"seconds": seconds, "score": entry["score"]})
+            score = entry.get("score", course.get(entry["step"]))
+            if score is not None:
+                points.append({"seconds": seconds, "score": score})
     score = validation_score(notes)
     return points if points or score is None else [{"seconds": seconds, "score": score}]
 

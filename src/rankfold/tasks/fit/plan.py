@@ -69,7 +69,11 @@ class FitPlan:
         if isinstance(train, Graded):
             every = data if self.comm.size == 1 else as_data(self.source)
             return replace(data, train=train_and_validation(every, self.comm), validation=None)
-        return replace(data, train=train.union(data.split("validation")), validation=None)
+        validation = data.split("validation")
+        if data.given is not None:  # the queries of validation, with their histories
+            own = (validation.counts() > 0)[data.given.query_of_pair().long()]
+            validation = validation.union(data.given.keep(own))
+        return replace(data, train=train.union(validation), validation=None)
 
     def identity(self) -> dict[str, Any]:
         """Values that a checkpoint must share with this fit to be resumed."""
@@ -135,6 +139,13 @@ def _check_data(plan: FitPlan) -> None:
             f"{name} ranks by the texts of queries, but the data has no texts",
             hint="prepare it with --format texts, --query-texts, or a --source that has texts",
         )
+    if takes == "interactions" and plan.data.given is not None:
+        able = [other for other, method in METHODS.items() if "histories" in method.answers]
+        if name not in able:
+            raise UserError(
+                f"{name} cannot rank held-out queries by their histories",
+                hint=f"prepare without --fold-in, or fit one of {', '.join(able)}",
+            )
     check_content(plan.data)
 
 

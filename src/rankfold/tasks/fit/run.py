@@ -159,7 +159,7 @@ def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) 
     if judge is None:
         return None
     options: dict[str, Any] = {
-        "texts": data.query_texts,
+        "by": data.query_texts if plan.method.data_kind == "texts" else data.given,
         "memory_budget": plan.options.memory_budget,
         "comm": plan.comm,
         "popularity": plan.comm.sum(data.split("train").candidate_counts()),
