@@ -87,7 +87,9 @@ class Target:
             total = self.shards.spread(product.mul_(self.pull))
             return self.root * (total + line.to(total.dtype))
         total, scaled = torch.zeros_like(vectors), self.root * vectors
-        line = sum(self._add_block(block, scaled, total) for block in self.pairs)
+        line = torch.zeros(vectors.shape[1], dtype=torch.float64, device=vectors.device)
+        for block in self.pairs:
+            line += self._add_block(block, scaled, total)
         total, line = self.comm.sum(total), self.comm.sum(line)
         return total.add_(line.to(total.dtype)).mul_(self.root)
 
