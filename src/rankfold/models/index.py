@@ -1,7 +1,5 @@
 """The index of a model on disk: built once and kept in the model's folder."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

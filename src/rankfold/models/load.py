@@ -1,7 +1,5 @@
 """The one loader: a folder becomes a model that ranks or a model that grades."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ Without extra weight its fixed points are those of RG2 with scores times 1/(1 - 
 sign.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from torch import Tensor

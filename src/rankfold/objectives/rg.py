@@ -6,8 +6,6 @@ candidate without pairs counts as one with one pair wherever c_y is a divisor. E
 processes (``comm``) has the rows of its own queries; sums over queries are sums over all processes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

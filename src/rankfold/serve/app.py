@@ -1,7 +1,5 @@
 """The endpoints. Each endpoint of a model exists twice: for the first model, and by name."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Annotated, Any

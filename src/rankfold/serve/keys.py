@@ -1,7 +1,5 @@
 """Look up keys for completion, and the history of a known query."""
 
-from __future__ import annotations
-
 import polars as pl
 from pydantic_core import to_json
 

@@ -1,7 +1,5 @@
 """Requests to a model that ranks, several at a time, and the answers as JSON."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from bisect import bisect_left

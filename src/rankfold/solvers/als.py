@@ -9,8 +9,6 @@ With ``Shards`` a process has only some rows of the candidates. A product of the
 all of them, some at a time. A product of the candidate step does the same and scatters its sums.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

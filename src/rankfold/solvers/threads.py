@@ -1,7 +1,5 @@
 """Process blocks in parallel, one torch thread each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar

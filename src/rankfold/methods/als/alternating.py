@@ -4,8 +4,6 @@ A sweep is a candidate step and a query step. Each runs a few steps of conjugate
 result of the last sweep, or solves exactly by Cholesky.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial

@@ -5,8 +5,6 @@ line, which is searched uphill from its middle. The points of all paths are comp
 validation queries (``race``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace

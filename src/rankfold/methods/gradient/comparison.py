@@ -4,8 +4,6 @@ They differ in three parts: the sampler, the correction of its scores, and the l
 named combination; ``sampled`` takes any.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Compare the choices of a query with all candidates, by gradient descent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """The encoder of the gradient-trained methods, and the model that it exports."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial

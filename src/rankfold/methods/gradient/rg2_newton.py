@@ -1,7 +1,5 @@
 """RG2 or RGx on any encoder by Newton's method: few steps, each on all pairs; [rg2]."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

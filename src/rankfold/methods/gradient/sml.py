@@ -1,7 +1,5 @@
 """SML: metric learning with a learnt margin per query and per candidate; [li2020]."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial

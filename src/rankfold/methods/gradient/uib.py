@@ -1,7 +1,5 @@
 """UIB: each choice above the query's own boundary, random candidates below it; [zhuo2022]."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
