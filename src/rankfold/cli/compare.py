@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, defaults, option, options_in
+from rankfold.cli.options import Data, Json, Quiet, option, with_settings
 from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
@@ -17,10 +17,13 @@ from rankfold.tasks.options import CompareOptions
 if TYPE_CHECKING:
     from rich.console import Console
 
+_NUMBERS = ("trials", "seeds", "width", "patience")
 
-_DEFAULT = defaults(CompareOptions)
 
-
+@with_settings(
+    CompareOptions,
+    metavar=dict.fromkeys(_NUMBERS, "N") | {"budget": "TIME", "metrics": "NAME,NAME"},
+)
 def command(
     data: Data,
     *,
@@ -33,20 +36,6 @@ def command(
         ),
     ],
     out: Annotated[Path, option(CompareOptions, "out", metavar="DIR")],
-    trials: Annotated[int | None, option(CompareOptions, "trials", metavar="N")] = _DEFAULT.trials,
-    budget: Annotated[
-        str | None, option(CompareOptions, "budget", metavar="TIME")
-    ] = _DEFAULT.budget,
-    seeds: Annotated[int, option(CompareOptions, "seeds", metavar="N")] = _DEFAULT.seeds,
-    metrics: Annotated[
-        str | None, option(CompareOptions, "metrics", metavar="NAME,NAME")
-    ] = _DEFAULT.metrics,
-    metric: Annotated[str | None, option(CompareOptions, "metric")] = _DEFAULT.metric,
-    width: Annotated[int | None, option(CompareOptions, "width", metavar="N")] = _DEFAULT.width,
-    patience: Annotated[
-        int | None, option(CompareOptions, "patience", metavar="N")
-    ] = _DEFAULT.patience,
-    refit: Annotated[bool, option(CompareOptions, "refit")] = _DEFAULT.refit,
     sweep: Annotated[
         str | None,
         typer.Option(
@@ -57,21 +46,20 @@ def command(
         list[str] | None,
         typer.Option(metavar="METHOD.KEY=VALUE", help="A fixed setting, which is not tuned."),
     ] = None,
-    device: Annotated[str, option(CompareOptions, "device")] = _DEFAULT.device,
     json: Json = False,
     quiet: Quiet = False,
+    **options: Any,
 ) -> None:
     """Tune, fit and test methods in the same way; write results.json, results.csv, report.html.
 
     Without --trials or --budget every method has its defaults. The same command resumes a stopped
     comparison.
     """
-    options = options_in(CompareOptions, locals())
     from rankfold.tasks.compare import compare
     from rankfold.tasks.compare.plan import parse_settings, parse_sweep
 
     say = console(quiet=quiet or json)
-    options |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
+    options |= {"out": out, "sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
     try:
         with progress(quiet=quiet or json) as callback:
             results = compare(data, methods, **options, progress=callback)

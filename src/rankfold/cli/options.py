@@ -3,10 +3,10 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType, NoneType, SimpleNamespace, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
@@ -130,15 +130,3 @@ def _option_type(kind: Any) -> Any:
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a command ``with_settings(..., unset=True)`` that were given."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def defaults(config: type[Any]) -> Any:
-    """The default of every setting that has one, as attributes."""
-    return SimpleNamespace(
-        **{one.name: one.default for one in fields(config) if one.default is not MISSING}
-    )
-
-
-def options_in(config: type[Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Those of ``values``, the arguments of a command, that are settings."""
-    return {one.name: values[one.name] for one in fields(config) if one.name in values}

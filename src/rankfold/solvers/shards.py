@@ -6,8 +6,6 @@ a product moves each row twice, and no process ever holds all of them. Tensors w
 candidate are not divided.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -34,7 +32,7 @@ class Group(NamedTuple):
     columns: Interactions  # the same pairs by candidate
 
 
-def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
+def divide(rows: Interactions, width: int, run: Run) -> "Shards | None":
     """The division of the candidates, or None if a process can hold a table of them."""
     n, most = rows.n_candidates, run.candidate_memory
     if run.comm.size == 1 or n < run.comm.size or 4 * n * width <= most:
@@ -42,7 +40,7 @@ def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
     return shards_of(rows, width, run)
 
 
-def shards_of(rows: Interactions, width: int, run: Run) -> Shards:
+def shards_of(rows: Interactions, width: int, run: Run) -> "Shards":
     """Candidates divided by row, with groups that fit the memory of the run."""
     return_freed_memory()
     most = min(run.memory_budget, run.candidate_memory)
