@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankfold.samplers import alias, resampling
+from rankfold.samplers import popularity as alias
+from rankfold.samplers import resampling
 
 Follow = Callable[[Tensor, Tensor], bool]
 

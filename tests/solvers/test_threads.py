@@ -10,9 +10,8 @@ import torch
 from rankfold.objectives.implicit import ials
 from rankfold.objectives.quadratic import candidate_half, query_half
 from rankfold.solvers import pairs
-from rankfold.solvers.als import sweep
+from rankfold.solvers.als import in_threads, sweep
 from rankfold.solvers.least_squares import by_conjugate_gradients
-from rankfold.solvers.threads import in_threads
 from rankfold.types import from_pairs
 
 

@@ -17,18 +17,8 @@ from torch import Tensor
 from rankfold.config import Settings, setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.kernels.topk import top_k
+from rankfold.methods.closed_form import spectral
 from rankfold.methods.closed_form.racing import RacingStage, mean, race, stages
-from rankfold.methods.closed_form.spectral import (
-    CANDIDATE_EXPONENT,
-    PER_CANDIDATE,
-    QUERY_EXPONENT,
-    TOLERANCE,
-    Factors,
-    factors,
-    fold,
-    from_tensors,
-    to_tensors,
-)
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
@@ -42,8 +32,8 @@ _RANKS = (0.25, 0.5, 1.0)  # shares of the width
 _THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
 _DISCOUNTS = (0.0, 0.1, 0.2, 0.3)  # exponents of the candidates' counts
 DEFAULTS = {
-    "query_exponent": QUERY_EXPONENT,
-    "candidate_exponent": CANDIDATE_EXPONENT,
+    "query_exponent": spectral.QUERY_EXPONENT,
+    "candidate_exponent": spectral.CANDIDATE_EXPONENT,
     "threshold": 0.5,
     "discount": 0.15,
 }
@@ -71,7 +61,9 @@ class Config(Settings):
     discount: float | None = setting(
         None, at_least=-2, at_most=2, help="popularity discount: a power of a candidate's count"
     )
-    tolerance: float = setting(TOLERANCE, above=0, below=1, help="largest residual at the end")
+    tolerance: float = setting(
+        spectral.TOLERANCE, above=0, below=1, help="largest residual at the end"
+    )
     path_queries: int = setting(400, at_least=1, help="validation queries that score the path")
     weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
 
@@ -111,7 +103,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 
 def _fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    solution = from_tensors(model.tensors)
+    solution = spectral.from_tensors(model.tensors)
     rows = weighted_pairs(rows.to(solution.candidates.device), model.config["weights"])
     return _fold(solution, rows, model.config["query_exponent"])
 
@@ -136,7 +128,7 @@ METHOD = Method(
     paper="rg2",
     self_tuning=True,
     distributed=True,
-    per_candidate=PER_CANDIDATE,
+    per_candidate=spectral.PER_CANDIDATE,
     describe=_describe,
 )
 
@@ -308,15 +300,17 @@ class PathSearch:
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
         queries = _fold(solution, self.rows, e, self.shards)
-        tensors = {"queries": queries, **to_tensors(solution)}
+        tensors = {"queries": queries, **spectral.to_tensors(solution)}
         return Model("rg2", asdict(chosen), tensors, notes)
 
-    def solution(self, point: PathPoint) -> Factors:
+    def solution(self, point: PathPoint) -> spectral.Factors:
         objective, spectrum, _ = self.solved[point.place]
         assert spectrum.vectors is not None
         values, vectors = spectrum.values[: point.rank], spectrum.vectors[:, : point.rank]
         tau = point.threshold * float(values[-1:].sum())
-        return factors(objective, values, vectors, tau, self.counts**point.discount, self.shards)
+        return spectral.factors(
+            objective, values, vectors, tau, self.counts**point.discount, self.shards
+        )
 
     def note(self, point: PathPoint) -> dict[str, Any]:
         """A point and its score on all queries it was measured on."""
@@ -367,7 +361,7 @@ def _exponents(config: Config) -> list[tuple[float, float]]:
 
 
 def _fold(
-    solution: Factors, rows: Interactions, exponent: float, shards: Shards | None = None
+    solution: spectral.Factors, rows: Interactions, exponent: float, shards: Shards | None = None
 ) -> Tensor:
     slope, power = target_line(row_sizes(rows), rows.n_candidates, exponent)
-    return fold(solution, rows, slope, -power, shards)
+    return spectral.fold(solution, rows, slope, -power, shards)

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.encoders.biased import Biased
-from rankfold.encoders.scaled import MIN_NORM, Scaled
 from rankfold.encoders.sharded_table import TableShard
-from rankfold.encoders.tables import Tables
+from rankfold.encoders.tables import MIN_NORM, Biased, Scaled, Tables
 from rankfold.encoders.towers import RowRange, Tower, Towers
 from rankfold.kernels.sparse import in_file
 from rankfold.training.batches import default_batch
@@ -76,7 +74,8 @@ def trained_encoder(
     rows: Interactions,
     config: EncoderConfig,
     run: Run,
-    candidates: Literal["whole", "divisible"] = "whole",
+    *,
+    divisible: bool = False,
 ) -> Scaled:
     """The encoder that the settings describe, to be trained by gradients.
 
@@ -85,7 +84,7 @@ def trained_encoder(
     n_queries = int(sum_over_ranks(rows.n_queries, run.comm))
     sparse = is_sparse(config.optimiser, (n_queries + rows.n_candidates) * config.width)
     shard = None
-    if candidates == "divisible" and config.encoder == "tables" and run.comm.size > 1:
+    if divisible and config.encoder == "tables" and run.comm.size > 1:
         size = 4 * rows.n_candidates * config.width
         if size > run.candidate_memory:
             shard = TableShard(rows.n_candidates, run.comm, run.memory_budget)

@@ -9,15 +9,7 @@ from torch import Tensor, nn
 
 from rankfold.config import check, setting
 from rankfold.errors import UserError
-from rankfold.methods.gradient.comparison import (
-    PAPER_SPACE,
-    Pools,
-    UniformConfig,
-    against,
-    encode,
-    sampler_context,
-    usable,
-)
+from rankfold.methods.gradient import comparison
 from rankfold.methods.gradient.model import (
     gradient_method,
     has_tower,
@@ -47,7 +39,7 @@ from rankfold.types import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmlConfig(UniformConfig):
+class SmlConfig(comparison.UniformConfig):
     """Settings of ``sml``."""
 
     lr: float = 0.003
@@ -103,10 +95,12 @@ class UnitBall(nn.Module):
         once per pair of the row, not once.
         """
         p, (m, n) = self.encode_queries(batch.queries), self.margins(batch)
-        q, others = encode(self, batch, pool)
+        q, others = comparison.encode(self, batch, pool)
         near = -_squares(p - q)
-        of_query = against("hinge", near + 1 - m, -_squares(p[:, None] - others), valid)
-        of_candidate = against("hinge", near + 1 - n, -_squares(q[:, None] - others), valid)
+        of_query = comparison.against("hinge", near + 1 - m, -_squares(p[:, None] - others), valid)
+        of_candidate = comparison.against(
+            "hinge", near + 1 - n, -_squares(q[:, None] - others), valid
+        )
         bonus = config.margin_weight * (m + n)
         return of_query + config.candidate_weight * of_candidate - bonus
 
@@ -132,12 +126,12 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     config = config.for_data(rows, run.comm)
     assert config.batch_size is not None
     ball = UnitBall(data, rows, config, run)
-    sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
-    pools = Pools(sampler)
+    sampler = SAMPLERS["uniform"](comparison.sampler_context(rows, config, run.comm))
+    pools = comparison.Pools(sampler)
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = pools.propose(batch, rng)
-        valid = usable(config.mask, batch, pool, rows)
+        valid = comparison.usable(config.mask, batch, pool, rows)
         return ball.losses(batch, pool, valid, config)
 
     task = Task(
@@ -188,5 +182,5 @@ METHOD = gradient_method(
         "candidate_weight": Range(0.01, 1.0, log=True),
         "margin_weight": Range(0.01, 1.0, log=True),
     },
-    paper_space=PAPER_SPACE,
+    paper_space=comparison.PAPER_SPACE,
 )
