@@ -86,9 +86,6 @@ def _entries(
     ]
 
 
-# ---------------------------------------------------------------------------------- keys
-
-
 def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> HttpError:
     """The problem of an unknown key; ``near``: the hint names similar keys."""
     like = _near(keys, str(key)[:_MAX_COMPARED]) if near else []
