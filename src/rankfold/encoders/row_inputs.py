@@ -95,9 +95,7 @@ class Scaling(nn.Module):
             scaled = (rows.images - self.image_mean) * self.image_scale
             images = scaled.permute(0, 3, 1, 2)
         return Inputs(
-            torch.cat([numbers.clamp_(-10, 10), missing], dim=1),
-            rows.categories.long() + 1,
-            images,
+            torch.cat([numbers.clamp_(-10, 10), missing], dim=1), rows.categories.long() + 1, images
         )
 
 

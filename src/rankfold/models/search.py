@@ -285,8 +285,7 @@ def no_texts(model: Model) -> UserError:
     method = METHODS.get(model.method)
     history = " or a history" if method is not None and "histories" in method.answers else ""
     return UserError(
-        f"{model.method} does not rank by text",
-        hint=f"give a known query{history}{other}",
+        f"{model.method} does not rank by text", hint=f"give a known query{history}{other}"
     )
 
 

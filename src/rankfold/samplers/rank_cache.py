@@ -149,9 +149,6 @@ def _fixed_places(
     return rows, places + (starts - (fewer.cumsum(0) - fewer))[theirs]
 
 
-# ---------------------------------------------------------------------------- among entries
-
-
 class CachedNegatives(NamedTuple):
     """The entries that a row is ranked among."""
 

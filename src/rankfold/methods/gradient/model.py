@@ -70,12 +70,7 @@ class EncoderConfig(Training):
 
 
 def trained_encoder(
-    data: Dataset,
-    rows: Interactions,
-    config: EncoderConfig,
-    run: Run,
-    *,
-    divisible: bool = False,
+    data: Dataset, rows: Interactions, config: EncoderConfig, run: Run, *, divisible: bool = False
 ) -> Scaled:
     """The encoder that the settings describe, to be trained by gradients.
 
@@ -187,14 +182,6 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
     return tables
 
 
-def open_model(model: Model) -> Opened:
-    """A model that was fitted with features encodes new candidates.
-
-    Their tower is built by ``extend``, not for a search.
-    """
-    return Opened(features=partial(_encode_new, model) if has_tower(model) else None)
-
-
 def gradient_method(
     summary: str,
     config: type[Any],
@@ -206,10 +193,6 @@ def gradient_method(
     return Method(summary, config, "interactions", fit, **{**shared, **declared})
 
 
-def has_tower(model: Model) -> bool:
-    return any(name.startswith(_TOWER) for name in model.tensors)
-
-
 def _encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that are new to the model, from their features; [n, D]."""
     vectors = tower_vectors(model, features)
@@ -217,6 +200,15 @@ def _encode_new(model: Model, features: Features) -> Tensor:
         vectors = nn.functional.normalize(vectors, dim=-1, eps=MIN_NORM)
     biases = model.tensors["candidates"][:, vectors.shape[1] :]  # a new candidate gets the mean
     return torch.cat([vectors, biases.mean(dim=0).expand(len(vectors), -1)], dim=1)
+
+
+def open_model(model: Model, encode: Callable[[Model, Features], Tensor] = _encode_new) -> Opened:
+    """A model that was fitted with features encodes new candidates.
+
+    Their tower is built by ``extend``, not for a search.
+    """
+    has_tower = any(name.startswith(_TOWER) for name in model.tensors)
+    return Opened(features=partial(encode, model) if has_tower else None)
 
 
 @torch.no_grad()

@@ -10,32 +10,13 @@ from torch import Tensor, nn
 from rankfold.config import check, setting
 from rankfold.errors import UserError
 from rankfold.methods.gradient import comparison
-from rankfold.methods.gradient.model import (
-    gradient_method,
-    has_tower,
-    model_of,
-    sides_of,
-    tower_vectors,
-    trained_encoder,
-    vectors,
-)
+from rankfold.methods.gradient import model as base
 from rankfold.methods.pair_weights import training_rows
 from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.training.replicas import Sides
-from rankfold.types import (
-    Batch,
-    Dataset,
-    Features,
-    Interactions,
-    Model,
-    Opened,
-    Pool,
-    Range,
-    Run,
-    Step,
-)
+from rankfold.types import Batch, Dataset, Features, Interactions, Model, Pool, Range, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +43,7 @@ class UnitBall(nn.Module):
 
     def __init__(self, data: Dataset, rows: Interactions, config: SmlConfig, run: Run) -> None:
         super().__init__()
-        self.encoder = trained_encoder(data, rows, config, run)
+        self.encoder = base.trained_encoder(data, rows, config, run)
         sizes = rows.n_queries, rows.n_candidates
         self.query_margins, self.candidate_margins = (
             nn.Embedding(size, 1, _weight=torch.zeros(size, 1)).to(run.device) for size in sizes
@@ -70,7 +51,7 @@ class UnitBall(nn.Module):
 
     @property
     def sides(self) -> Sides:
-        divided, per_candidate = sides_of(self.encoder)
+        divided, per_candidate = base.sides_of(self.encoder)
         return Sides((*divided, self.query_margins), (*per_candidate, self.candidate_margins))
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
@@ -147,17 +128,13 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
 
 def _exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interactions) -> Model:
     """The model whose inner products order candidates as distances in the ball do."""
-    model = model_of("sml", config, ball.encoder, data, rows)
-    return replace(model, tensors={**model.tensors, **as_products(**vectors(ball, rows))})
-
-
-def _open_model(model: Model) -> Opened:
-    return Opened(features=partial(_encode_new, model) if has_tower(model) else None)
+    model = base.model_of("sml", config, ball.encoder, data, rows)
+    return replace(model, tensors={**model.tensors, **as_products(**base.vectors(ball, rows))})
 
 
 def _encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
-    inside = within(tower_vectors(model, features))
+    inside = within(base.tower_vectors(model, features))
     return torch.cat([inside, -_squares(inside)[:, None]], dim=1)
 
 
@@ -170,11 +147,11 @@ def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
     }
 
 
-METHOD = gradient_method(
+METHOD = base.gradient_method(
     "near what was chosen, far from random candidates, by margins that are learnt",
     SmlConfig,
     fit,
-    open=_open_model,
+    open=partial(base.open_model, encode=_encode_new),
     paper="li2020",
     space={
         "lr": Range(0.0003, 0.03, log=True),
