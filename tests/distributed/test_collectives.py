@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
 from rankfold.distributed.connection import connect
-from rankfold.distributed.memory import return_freed_memory
 from rankfold.errors import UserError
+from rankfold.solvers.shards import return_freed_memory
 from rankfold.types import Comm
 
 

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from rankfold.encoders.biased import Biased
-from rankfold.encoders.scaled import Scaled
-from rankfold.encoders.tables import Tables
+from rankfold.encoders.tables import Biased, Scaled, Tables
 from rankfold.encoders.towers import Towers
 from rankfold.types import Columns, Features
 

@@ -156,7 +156,7 @@ def test_killed_in_between_leaves_the_old_folder(
 def test_a_model_that_was_replaced_meanwhile_is_left_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rankfold.models import index as indexing
+    from rankfold.index import build as indexing
 
     build = indexing.build
 
@@ -311,7 +311,7 @@ def test_a_folder_that_is_not_writable_is_refused_before_building(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
-    monkeypatch.setattr("rankfold.models.index.build", None)
+    monkeypatch.setattr("rankfold.index.build.build", None)
     with pytest.raises(UserError, match="not writable"):
         add_index(path)
 

@@ -8,8 +8,13 @@ from dense import ALPHA, REG, random_rows
 from torch import Tensor
 
 from rankfold.objectives.quadratic import Half, candidate_half, query_half
-from rankfold.objectives.released import released_candidate_half, released_query_half
-from rankfold.objectives.rg import rg2, rg2_weighted, rgx
+from rankfold.objectives.rg import (
+    released_candidate_half,
+    released_query_half,
+    rg2,
+    rg2_weighted,
+    rgx,
+)
 from rankfold.solvers.als import half_step
 from rankfold.solvers.least_squares import by_cholesky, by_conjugate_gradients
 from rankfold.types import Interactions

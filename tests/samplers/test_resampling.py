@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankfold.samplers import alias, resampling
+from rankfold.samplers import resampling
+from rankfold.samplers.popularity import alias_table, draw
 
 Follow = Callable[[Tensor, Tensor], bool]
 
@@ -98,7 +99,7 @@ WEIGHT = st.floats(0, 1e6) | st.integers(0, 4).map(float)  # small ones have tie
 def test_the_table_holds_the_distribution(weights: list[float]) -> None:
     """Exactly, not by drawing: the mass that all cells give to each candidate."""
     p = torch.tensor([*weights, 1.0], dtype=torch.float64)
-    keep, other = alias.alias_table(p)
+    keep, other = alias_table(p)
     given_mass = keep.clone().index_add_(0, other, 1 - keep) / len(p)
     torch.testing.assert_close(given_mass, p / p.sum(), rtol=1e-9, atol=1e-13)
     assert bool((keep >= 0).all() and (keep <= 1).all())
@@ -106,13 +107,13 @@ def test_the_table_holds_the_distribution(weights: list[float]) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 49, 1000])
 def test_the_table_of_equal_masses(n: int) -> None:
-    keep, other = alias.alias_table(torch.full((n,), 1 / n, dtype=torch.float64))
+    keep, other = alias_table(torch.full((n,), 1 / n, dtype=torch.float64))
     mass = keep.clone().index_add_(0, other, 1 - keep)
     torch.testing.assert_close(mass, torch.ones(n, dtype=torch.float64))
 
 
 def test_draws_follow_the_table(follow: Follow, rng: torch.Generator) -> None:
     p = torch.tensor([0.05, 0.0, 0.5, 0.3, 0.15], dtype=torch.float64)
-    ids = alias.draw(alias.alias_table(p), (300, 100), rng)
+    ids = draw(alias_table(p), (300, 100), rng)
     assert ids.shape == (300, 100)
     assert follow(ids, p)

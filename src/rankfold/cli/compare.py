@@ -1,7 +1,5 @@
 """``rankfold compare``: methods on the same data with the same budget, seeds and tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,7 +89,7 @@ def _check_any(results: Mapping[str, Any]) -> None:
         raise UserError("every method failed", hint=str(errors[0]["hint"]))
 
 
-def _write_page(results: Mapping[str, Any], path: Path, say: Console) -> Path | None:
+def _write_page(results: Mapping[str, Any], path: Path, say: "Console") -> Path | None:
     """Write the report if jinja2 is installed."""
     try:
         from rankfold.report.compare import write
@@ -102,7 +100,7 @@ def _write_page(results: Mapping[str, Any], path: Path, say: Console) -> Path | 
     return path
 
 
-def _show(results: Mapping[str, Any], say: Console) -> None:
+def _show(results: Mapping[str, Any], say: "Console") -> None:
     """One row per method, best first; a star marks the best and ties with it."""
     from rankfold.report.published import published_figures
 

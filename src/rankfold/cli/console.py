@@ -1,7 +1,5 @@
 """Output for people: text, tables and progress on stderr, so that stdout carries only data."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +17,7 @@ _LINE_INTERVAL = 10  # seconds between two lines about the same work
 ProgressCallback = Callable[[str, float], None]
 
 
-def console(*, quiet: bool = False) -> Console:
+def console(*, quiet: bool = False) -> "Console":
     from rich.console import Console
 
     # without markup: keys and paths may contain brackets
@@ -97,7 +95,7 @@ def _stage(what: str) -> str:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], out: Console, left: int = 1
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], out: "Console", left: int = 1
 ) -> None:
     """A small table: the first ``left`` columns hold text, the others numbers."""
     from rich.table import Table

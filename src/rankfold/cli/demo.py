@@ -1,7 +1,5 @@
 """``rankfold demo``: prepare, fit, evaluate, search and compare on bundled data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,7 +64,7 @@ def command(
     say.print(_report(results, out / "comparison" / "report.html"))
 
 
-def _show(results: Mapping[str, Any], say: Console) -> None:
+def _show(results: Mapping[str, Any], say: "Console") -> None:
     done = [method for method in results["methods"] if method["error"] is None]
     done.sort(key=lambda one: (not one["equal_terms"], -one["metrics"][_METRICS[0]]["mean"]))
     rows = [

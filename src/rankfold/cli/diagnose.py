@@ -1,7 +1,5 @@
 """``rankfold diagnose``: measure a theorem of a paper, with pictures."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

@@ -22,10 +22,7 @@ DEFAULT_PROPENSITY = "0.55,1.5"
 
 
 @with_settings(
-    Certainty,
-    omit=["confidence"],
-    metavar={"bootstrap": "N", "calibration": "BINS"},
-    unset=True,
+    Certainty, omit=["confidence"], metavar={"bootstrap": "N", "calibration": "BINS"}, unset=True
 )
 def command(
     model: Model,

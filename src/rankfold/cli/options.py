@@ -1,7 +1,5 @@
 """Arguments and options: those that commands share, and those that a task's settings declare."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping

@@ -1,7 +1,5 @@
 """``rankfold predict``: ranked lists or grades for a file of queries, as a Parquet file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``rankfold serve``: answer over HTTP, with a page to try the models."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -78,7 +76,7 @@ def command(
     )
 
 
-def _print_ready(url: str, models: Models) -> None:
+def _print_ready(url: str, models: "Models") -> None:
     from rankfold.serve.models import line_of
 
     lines = [f"serving on {url}"]

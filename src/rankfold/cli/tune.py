@@ -1,7 +1,5 @@
 """``rankfold tune``: search for the settings of a method that score best on validation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -54,7 +52,7 @@ def command(
     _show(say, method, out, result)
 
 
-def _document(method: str, out: Path, result: TuneResult) -> dict[str, Any]:
+def _document(method: str, out: Path, result: "TuneResult") -> dict[str, Any]:
     return {
         "method": method,
         "metric": result.metric,
@@ -67,7 +65,7 @@ def _document(method: str, out: Path, result: TuneResult) -> dict[str, Any]:
     }
 
 
-def _show(say: Console, method: str, out: Path, result: TuneResult) -> None:
+def _show(say: "Console", method: str, out: Path, result: "TuneResult") -> None:
     """The best trials, the number of pruned and failed ones, and the next command."""
     from rankfold.tasks.fit import find_method
 
@@ -98,7 +96,7 @@ def _show(say: Console, method: str, out: Path, result: TuneResult) -> None:
     )
 
 
-def _rank(trial: Trial) -> tuple[bool, float, int]:
+def _rank(trial: "Trial") -> tuple[bool, float, int]:
     score = float("-inf") if trial.score is None else trial.score
     return trial.state != "complete", -score, trial.number
 

@@ -9,8 +9,6 @@ Sums and sends may overwrite their argument: they leave it equal to the result o
 ``SingleProcess`` returns its argument.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How a process joins a run, and how it leaves."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 

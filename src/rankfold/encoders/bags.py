@@ -77,9 +77,6 @@ def thin(bags: Texts, share: float, rng: torch.Generator, own: OwnRows | None = 
     return Texts(bags.offsets, bags.tokens, bags.weights * kept)
 
 
-# ---------------------------------------------------------------------------------- pairs
-
-
 def common_pairs(
     sides: Sequence[Texts], n_tokens: int, min_count: int, comm: Comm = SINGLE_PROCESS
 ) -> Tensor:

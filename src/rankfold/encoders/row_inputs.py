@@ -4,8 +4,6 @@ Several processes encode some rows of a batch each. Random draws are for the who
 ``inputs.own`` says which of its rows are here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -39,7 +37,7 @@ class RowShape:
     image: tuple[int, int, int] | None  # height, width, channels
 
     @staticmethod
-    def from_rows(rows: Graded, columns: Columns | None, comm: Comm = SINGLE_PROCESS) -> RowShape:
+    def from_rows(rows: Graded, columns: Columns | None, comm: Comm = SINGLE_PROCESS) -> "RowShape":
         levels = () if columns is None else tuple(map(len, columns.levels.values()))
         if len(levels) != rows.categories.shape[1]:  # without names: count the ids
             highest = [int(column.max()) if len(column) else -1 for column in rows.categories.T]
@@ -97,9 +95,7 @@ class Scaling(nn.Module):
             scaled = (rows.images - self.image_mean) * self.image_scale
             images = scaled.permute(0, 3, 1, 2)
         return Inputs(
-            torch.cat([numbers.clamp_(-10, 10), missing], dim=1),
-            rows.categories.long() + 1,
-            images,
+            torch.cat([numbers.clamp_(-10, 10), missing], dim=1), rows.categories.long() + 1, images
         )
 
 

@@ -130,9 +130,6 @@ def _levels(size: int, width: int, rng: torch.Generator) -> nn.Embedding:
     return nn.Embedding(size + 1, width, _weight=start)
 
 
-# ---------------------------------------------------------------------------------- by name
-
-
 ROW_ENCODERS: dict[str, RowEncoder] = {
     "linear": Linear,
     "mlp": _Perceptron,

@@ -1,13 +1,17 @@
-"""A free vector for each query and each candidate: matrix factorisation."""
+"""A free vector for each query and each candidate, and what scores may add to an encoder."""
 
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from rankfold.encoders.sharded_table import TableShard
+from rankfold.types import Encoder
 
 INITIAL_STD = 0.1  # of a coordinate
+MIN_NORM = 0.1  # shorter vectors are divided by this: near 0 the gradient of a cosine explodes
 BLOCK = 2**16  # rows drawn at a time if not all are kept
 
 
@@ -77,3 +81,38 @@ def _drawn(size: int, width: int, rng: torch.Generator, own: tuple[int, int]) ->
         block = torch.randn(stop - start, width, generator=rng)
         kept.append(block[max(0, own[0] - start) : max(0, own[1] - start)].clone())
     return torch.cat(kept)
+
+
+class Biased(nn.Module):
+    """Scores of another encoder plus a number for each candidate, as one more column."""
+
+    def __init__(self, encoder: Encoder, biases: Tensor) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.biases = nn.Embedding(len(biases), 1, _weight=biases[:, None].clone())
+
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
+        vectors = self.encoder.encode_queries(rows)
+        return torch.cat([vectors, torch.ones_like(vectors[..., :1])], dim=-1)
+
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
+        return torch.cat([self.encoder.encode_candidates(rows), look_up(self.biases, rows)], dim=-1)
+
+
+class Scaled(nn.Module):
+    """Another encoder's vectors, of length 1 for cosines; queries are over the temperature."""
+
+    def __init__(
+        self, encoder: Encoder, similarity: Literal["dot", "cosine"], temperature: float
+    ) -> None:
+        super().__init__()
+        self.encoder, self.similarity, self.temperature = encoder, similarity, temperature
+
+    def encode_queries(self, rows: Tensor | None) -> Tensor:
+        return self._length(self.encoder.encode_queries(rows)) / self.temperature
+
+    def encode_candidates(self, rows: Tensor | None) -> Tensor:
+        return self._length(self.encoder.encode_candidates(rows))
+
+    def _length(self, vectors: Tensor) -> Tensor:
+        return normalize(vectors, dim=-1, eps=MIN_NORM) if self.similarity == "cosine" else vectors

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rankfold import storage
-from rankfold.errors import UserError
+from rankfold.errors import UserError, find
 from rankfold.index import INDEXES
 from rankfold.index.exact import Exact
 from rankfold.index.kind import Kind, SavableIndex, Saved
@@ -84,9 +84,7 @@ def build(
 
 def find_kind(name: str) -> Kind:
     """A kind by name; a UserError if it is unknown."""
-    if name not in INDEXES:
-        raise UserError(f"there is no index {name!r}", hint=f"known: {', '.join(INDEXES)}")
-    return INDEXES[name]
+    return find(INDEXES, name, "index")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ Filters never cost recall. ``Approximate.search`` fetches deeper until k results
 scores a short list of allowed candidates exactly.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -27,7 +25,7 @@ _FIRST_FETCH = 256  # results at first: hidden candidates are often not among th
 class Approximate(ABC):
     """An index that fetches the best candidates, but may miss some; search filters them."""
 
-    exact: Exact  # for queries that need more than the largest depth
+    exact: "Exact"  # for queries that need more than the largest depth
     candidates: Tensor  # [N, D]
     depths: list[int]  # numbers of results that can be fetched at the index's recall, ascending
 

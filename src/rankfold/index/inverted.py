@@ -4,8 +4,6 @@ The lists are chosen in torch, and read by faiss on a CPU, by torch on other dev
 imported on first use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -68,7 +66,7 @@ def lists_are_faster(candidates: Tensor) -> bool:
 
 def build_inverted(
     candidates: Tensor, memory_budget: int, *, queries: Tensor, target: float, seed: int
-) -> Inverted:
+) -> "Inverted":
     """An inverted file of all candidates."""
     given, depths = queries if len(queries) > 0 else None, _DEEP_FETCH_DEPTHS
     return Inverted(
@@ -76,7 +74,7 @@ def build_inverted(
     )
 
 
-def open_inverted(saved: Saved, candidates: Tensor, memory_budget: int) -> Inverted:
+def open_inverted(saved: Saved, candidates: Tensor, memory_budget: int) -> "Inverted":
     """A saved inverted file; a ValueError if it does not match the candidates."""
     return Inverted.from_tensors(saved.folder.tensors(saved.name), candidates, memory_budget)
 
@@ -160,7 +158,7 @@ class Inverted(Approximate):
     @staticmethod
     def from_tensors(
         tensors: Mapping[str, Tensor], candidates: Tensor, memory_budget: int = 2**30
-    ) -> Inverted:
+    ) -> "Inverted":
         """The index of these candidates; a ValueError if the tensors do not match them."""
         return Inverted(candidates, memory_budget, built=_checked(tensors, candidates))
 

@@ -1,7 +1,5 @@
 """Training pairs, with their grades only where a setting makes them weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """A fitted model that grades: it gives a row a score and a grade."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

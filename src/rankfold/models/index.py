@@ -1,23 +1,12 @@
 """The index of a model on disk: built once and kept in the model's folder."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.index.build import (
-    COSINE,
-    DEFAULT_RECALL,
-    NAMES,
-    SIMILAR,
-    MeasuredIndex,
-    SavedIndexes,
-    build,
-    find_kind,
-)
+from rankfold.index import build as indexes
 from rankfold.models.load import from_folder, kind_of
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import has_own_search
@@ -28,7 +17,7 @@ def add_index(
     path: str | Path,
     kind: str = "auto",
     *,
-    recall: float = DEFAULT_RECALL,
+    recall: float = indexes.DEFAULT_RECALL,
     similar: bool = False,
     seed: int = 0,
     progress: Progress = silent,
@@ -51,18 +40,18 @@ def add_index(
     folder = storage.read(Path(path), "model", full=True)
     with storage.check_contents(folder.path):
         searcher = _ranker(folder).searcher
-    find_kind(kind)
+    indexes.find_kind(kind)
     storage.check_writable(folder.path, "model")
-    make = partial(build, kind, target=recall, seed=seed)
+    make = partial(indexes.build, kind, target=recall, seed=seed)
     candidates, budget = searcher.model.tensors["candidates"], searcher.memory_budget
     progress(f"building the {kind} index", 0.0)
     built = {"index": make(candidates, budget, partial(searcher.some_vectors, seed=seed))}
     if similar:  # its recall is measured with candidates as queries
         progress(f"building the {kind} index of similar candidates", 0.0)
-        built[SIMILAR] = make(searcher.directions, budget, metric=COSINE)
+        built[indexes.SIMILAR] = make(searcher.directions, budget, metric=indexes.COSINE)
     progress("writing", 0.0)
     _write(folder, built)
-    saved = SavedIndexes(storage.read(folder.path, "model"))
+    saved = indexes.SavedIndexes(storage.read(folder.path, "model"))
     return {name: saved.about(name) for name in built}
 
 
@@ -81,13 +70,13 @@ def _ranker(folder: storage.Folder) -> Ranker:
     return ranker
 
 
-def _write(folder: storage.Folder, built: dict[str, MeasuredIndex]) -> None:
+def _write(folder: storage.Folder, built: dict[str, indexes.MeasuredIndex]) -> None:
     """Write the folder with these indexes in place of the old ones."""
-    meta = {name: value for name, value in folder.meta.items() if name not in NAMES}
+    meta = {name: value for name, value in folder.meta.items() if name not in indexes.NAMES}
     files: dict[str, storage.Content] = {
         name: folder.reuse(name)
         for name in folder.manifest["files"]
-        if name.split("_")[0] not in NAMES
+        if name.split("_")[0] not in indexes.NAMES
     }
     for name, measured in built.items():
         files |= measured.index.files(name)

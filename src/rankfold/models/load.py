@@ -1,7 +1,5 @@
 """The one loader: a folder becomes a model that ranks or a model that grades."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -60,9 +58,6 @@ def kind_of(folder: storage.Folder) -> Kind:
     return METHODS[name].data_kind
 
 
-# ---------------------------------------------------------------------------------- rankers
-
-
 def from_folder(folder: storage.Folder, index: str | None) -> Ranker:
     """The model that ranks in a folder with verified files."""
     meta = folder.manifest
@@ -94,9 +89,6 @@ def _texts(folder: storage.Folder, n_queries: int) -> dict[str, Any]:
         what = "has no texts of its queries" if texts is None else "its texts are not valid"
         raise storage.damaged(folder.path, what)
     return {"texts": texts, "tokenizer": tokenizer_of(folder), "n_tokens": n_tokens}
-
-
-# ---------------------------------------------------------------------------------- graders
 
 
 def _grader(folder: storage.Folder) -> Grader:

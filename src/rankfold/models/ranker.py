@@ -1,7 +1,5 @@
 """A fitted model that ranks: it takes keys and returns keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -128,7 +126,7 @@ class Ranker:
             )
         return tokenise(self.tokenizer, texts)
 
-    def add(self, data: Any) -> Ranker:
+    def add(self, data: Any) -> "Ranker":
         """A ranker that also knows the training pairs of ``data``, without fitting again.
 
         A query with a new pair gets a vector from all that it has chosen. The other queries and all
@@ -142,7 +140,7 @@ class Ranker:
 
     def extend(
         self, table: Any, key_column: str | None = None, text_column: str | None = None
-    ) -> Ranker:
+    ) -> "Ranker":
         """A ranker that also knows the candidates of ``table``, by their features or texts.
 
         Their vectors come from their texts, if the model ranks by text, else from the columns that
@@ -158,7 +156,7 @@ class Ranker:
         """
         return update.extend(self, table, key_column, text_column)
 
-    def forget(self, queries: Key | Sequence[Key]) -> Ranker:
+    def forget(self, queries: Key | Sequence[Key]) -> "Ranker":
         """A ranker without these queries: their keys, vectors and pairs are gone.
 
         What the vectors of candidates have learnt from them stays until the next fit.

@@ -3,8 +3,6 @@
 ``models/ranking.py`` goes from keys to these rows and back. There is no other way to search.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -34,7 +32,7 @@ class Filter(NamedTuple):
     exclude: Interactions | None = None  # row b is not in list b
     allow: Tensor | None = None  # the only candidates of all lists [n], ascending; None: all
 
-    def without(self, pairs: Interactions | None) -> Filter:
+    def without(self, pairs: Interactions | None) -> "Filter":
         """The same, and row b of ``pairs`` is not in list b."""
         return Filter(union(self.exclude, pairs), self.allow)
 
@@ -287,8 +285,7 @@ def no_texts(model: Model) -> UserError:
     method = METHODS.get(model.method)
     history = " or a history" if method is not None and "histories" in method.answers else ""
     return UserError(
-        f"{model.method} does not rank by text",
-        hint=f"give a known query{history}{other}",
+        f"{model.method} does not rank by text", hint=f"give a known query{history}{other}"
     )
 
 

@@ -10,14 +10,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from rankfold.data.build.align import (
-    arrange,
-    changed_rows,
-    merge,
-    own_pairs,
-    renumber,
-    rows_of,
-)
+from rankfold.data.build.align import arrange, changed_rows, merge, own_pairs, renumber, rows_of
 from rankfold.data.build.features import align
 from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data

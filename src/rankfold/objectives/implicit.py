@@ -1,7 +1,5 @@
 """Implicit-feedback factorisation: WRMF, iALS, PureSVD. A pair that was not chosen is a zero."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -4,8 +4,6 @@ Its terms decide how it can be solved. With separable weights and regularisers i
 them: spectrally. Without ``extra``: with one Gram matrix for all rows. Otherwise: row by row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol

@@ -6,8 +6,6 @@ candidate without pairs counts as one with one pair wherever c_y is a divisor. E
 processes (``comm``) has the rows of its own queries; sums over queries are sums over all processes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -15,7 +13,7 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.objectives.quadratic import Objective
+from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half
 from rankfold.types import Comm, Interactions
 
 PAIR_BLOCK = 2**22  # pairs summed at a time
@@ -229,3 +227,30 @@ def _pair_grades(rows: Interactions) -> Tensor:
     if rows.grades is not None:
         return rows.grades.double()
     return torch.ones(rows.n_pairs, dtype=torch.float64, device=rows.offsets.device)
+
+
+def released_query_half(o: Objective, reg: float, beta: float) -> Half:
+    """The query step of the authors' released code, where it differs from the objective.
+
+    RG2: reg + lambda. RGx (``o.centre`` > 0): (1 - beta) times the background's Gram matrix, not
+    centred. Off by default; for comparison with results of that code. Without extra weight its
+    fixed points are those of RG2 with scores times 1/(1 - beta), up to the sign below.
+    """
+    half = query_half(o)
+    if o.centre == 0:
+        return replace(half, reg=half.reg + reg)
+    return replace(half, gram_own=_reduced(o, beta), centre=0.0)
+
+
+def released_candidate_half(o: Objective, columns: Interactions, beta: float) -> Half:
+    """The background's right side has the wrong sign. RGx's Gram matrix is as above."""
+    half = candidate_half(o, columns)
+    half = replace(half, line_other=-half.line_other)
+    if o.centre == 0:
+        return half
+    return replace(half, gram_other=_reduced(o, beta), centre=0.0)
+
+
+def _reduced(o: Objective, beta: float) -> Tensor:
+    """The weights of queries times 1 - beta, but not what the regulariser added to them; [M]."""
+    return (o.query_weight - o.uncentred) * (1 - beta) + o.uncentred

@@ -1,7 +1,5 @@
 """CBA's cross-batch cache: a row's rank among all negatives, from recent rows of each grade."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -110,7 +108,7 @@ class RankCache:
         table.view(-1).index_copy_(0, self.cells, scores)
         return table
 
-    def _entries(self) -> CachedNegatives:
+    def _entries(self) -> "CachedNegatives":
         """The negatives. Once all places are taken, owners and weights no longer change."""
         vectors = self.vectors[: self.n_negative]
         if self.final is not None:
@@ -149,9 +147,6 @@ def _fixed_places(
     places, order = torch.empty_like(rows), theirs.argsort(stable=True)
     places[order] = torch.arange(len(rows), device=rows.device)
     return rows, places + (starts - (fewer.cumsum(0) - fewer))[theirs]
-
-
-# ---------------------------------------------------------------------------- among entries
 
 
 class CachedNegatives(NamedTuple):

@@ -1,7 +1,5 @@
 """The endpoints. Each endpoint of a model exists twice: for the first model, and by name."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
@@ -21,12 +19,11 @@ from rankfold.serve.batching import Job
 from rankfold.serve.errors import HttpError, error_body
 from rankfold.serve.files import add_static_files
 from rankfold.serve.grade import grade
-from rankfold.serve.keys import find_keys, read_history
 from rankfold.serve.limits import Limits
 from rankfold.serve.metrics import Labels
 from rankfold.serve.middleware import Access, App, Middleware, Receive, Scope, Send
 from rankfold.serve.models import NAME, Models, Slot
-from rankfold.serve.search import answer, check_size, group_of
+from rankfold.serve.search import answer, check_size, find_keys, group_of, read_history
 
 JSON = "application/json"
 _DESCRIPTION = "Learned rankings over HTTP. Every error has the fields `error` and `hint`."

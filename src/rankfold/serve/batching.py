@@ -3,8 +3,6 @@
 The event loop never computes, a model runs one batch at a time, and batches grow with the load.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """Errors that become HTTP responses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

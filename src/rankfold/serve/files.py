@@ -3,8 +3,6 @@
 All are read once and served from memory, so that no part of a URL is ever used as a path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any

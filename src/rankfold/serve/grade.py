@@ -1,7 +1,5 @@
 """Requests to a model that grades, several at a time, and the answers as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

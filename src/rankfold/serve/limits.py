@@ -1,7 +1,5 @@
 """How much a request may ask for, and how long it may take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

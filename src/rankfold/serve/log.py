@@ -4,8 +4,6 @@ Requests never wait for the log. Bodies, keys and query strings are not logged: 
 personal data.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Counters and gauges in the text format of Prometheus."""
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_left
 from collections import defaultdict

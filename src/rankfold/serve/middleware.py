@@ -3,8 +3,6 @@
 Plain ASGI. A request's body is read here, up to its limit, before the application sees it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import re

@@ -3,8 +3,6 @@
 A request keeps the model that it began with. If a folder cannot be read, the old model stays.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import threading

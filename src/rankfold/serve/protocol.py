@@ -4,8 +4,6 @@ uvicorn limits neither the headers of a request, nor how long it takes to arrive
 client leaves its responses unread.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

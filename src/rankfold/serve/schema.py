@@ -1,7 +1,5 @@
 """The requests and responses: pydantic checks requests, the OpenAPI document describes both."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model

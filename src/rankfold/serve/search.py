@@ -1,6 +1,4 @@
-"""Requests to a model that ranks, several at a time, and the answers as JSON."""
-
-from __future__ import annotations
+"""Requests to a model that ranks, several at a time, its keys, and the answers as JSON."""
 
 import difflib
 import re
@@ -8,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import polars as pl
 import torch
 from pydantic_core import to_json
 
@@ -20,6 +19,7 @@ from rankfold.types import Key, Vocabulary
 DEPTHS = (10, 20, 50, 100, 200, 500)  # k is raised to one of them, so that requests share a search
 NEIGHBOURS = 100  # keys before and after an unknown one that are compared with it
 _MAX_COMPARED = 100  # characters of a key that are compared
+_BLOCK_SIZE = 100_000  # keys that are searched for a text at a time
 
 
 def _depth_of(request: SearchSpec) -> int:
@@ -88,9 +88,6 @@ def _entries(
     ]
 
 
-# ---------------------------------------------------------------------------------- keys
-
-
 def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> HttpError:
     """The problem of an unknown key; ``near``: the hint names similar keys."""
     like = _near(keys, str(key)[:_MAX_COMPARED]) if near else []
@@ -120,3 +117,54 @@ def described(keys: Vocabulary, rows: Sequence[int], name: str) -> list[dict[str
         {name: held[row]} if (text := texts[row]) is None else {name: held[row], "text": text}
         for row in rows
     ]
+
+
+def find_keys(ranker: Ranker, side: str, like: str, limit: int) -> bytes:
+    """``{"keys": [{"key", "text"?}]}``."""
+    keys = ranker.queries if side == "query" else ranker.candidates
+    return to_json({"keys": described(keys, _matching_rows(keys, like, limit), "key")})
+
+
+def read_history(ranker: Ranker, query: Key) -> bytes:
+    """``{"query", "candidates": [{"candidate", "text"?}]}`` of a known query."""
+    row = int(ranker.queries.find([query])[0])
+    if row < 0:
+        raise unknown(ranker.queries, query, "query", near=True)
+    chosen: list[int] = ranker.seen.part(row, row + 1).candidates.tolist()
+    candidates = described(ranker.candidates, chosen, "candidate")
+    return to_json({"query": ranker.queries.keys[row], "candidates": candidates})
+
+
+def _matching_rows(keys: Vocabulary, like: str, limit: int) -> list[int]:
+    """Rows whose key or text starts with ``like``, then those that contain it; ignores case."""
+    if not like:
+        return list(range(min(limit, len(keys))))
+    wanted = like.lower()
+    starting: list[int] = []
+    containing: list[int] = []
+    for start in range(0, len(keys), _BLOCK_SIZE):
+        words = [_lowered(keys.keys, start)]
+        if keys.texts is not None:
+            words.append(_lowered(keys.texts, start))
+        starts = _any_of([each.str.starts_with(wanted) for each in words])
+        contains = _any_of([each.str.contains(wanted, literal=True) for each in words]) & ~starts
+        starting += _true_rows(starts, start, limit - len(starting))
+        containing += _true_rows(contains, start, limit - len(containing))
+        if len(starting) == limit:
+            break
+    return [*starting, *containing][:limit]
+
+
+def _lowered(words: pl.Series, start: int) -> pl.Series:
+    return words.slice(start, _BLOCK_SIZE).cast(pl.String).str.to_lowercase()
+
+
+def _any_of(masks: list[pl.Series]) -> pl.Series:
+    result = masks[0].fill_null(value=False)
+    for mask in masks[1:]:
+        result = result | mask.fill_null(value=False)
+    return result
+
+
+def _true_rows(mask: pl.Series, start: int, limit: int) -> list[int]:
+    return [start + row for row in mask.arg_true().head(limit).to_list()]

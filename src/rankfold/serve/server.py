@@ -1,7 +1,5 @@
 """The server process: a socket, uvicorn, model loading in the background, graceful shutdown."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import signal

@@ -9,8 +9,6 @@ A block may be all queries of a process. Tables that follow from one number per 
 column are then computed some rows at a time and never stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple

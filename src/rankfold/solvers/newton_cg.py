@@ -21,8 +21,6 @@ its weight; choose ``reg`` on that scale.
 Where both factors are 0 the gradient is 0, but that is a saddle point: do not start there.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple

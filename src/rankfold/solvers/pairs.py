@@ -6,8 +6,6 @@ gather some candidates at a time, and ``ScatteredPairs`` the pairs of candidates
 to the owner of each candidate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -63,7 +61,7 @@ class Pairs(Protocol):
         """The mean square of each entry of Y over the pairs of all processes; [D]."""
         ...
 
-    def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:
+    def blocks(self, others: Tensor) -> Iterator[tuple[slice, "Pairs"]]:
         """Runs of rows to solve at a time, the same on all processes."""
         ...
 
@@ -88,7 +86,7 @@ class LocalPairs(NamedTuple):
     def mean_square(self, others: Tensor) -> Tensor:
         return _mean_square(self.rows.candidate_counts(), others, self.counted)
 
-    def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:
+    def blocks(self, others: Tensor) -> Iterator[tuple[slice, "Pairs"]]:
         """Blocks that fit a CPU's cache, by the pairs of all processes together."""
         counts = self.counts()
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -122,7 +120,7 @@ class GatheredPairs(NamedTuple):
     def mean_square(self, others: Tensor) -> Tensor:
         return _mean_square(self.shards.counts, others, self.shards.comm)
 
-    def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:  # noqa: ARG002
+    def blocks(self, others: Tensor) -> Iterator[tuple[slice, "Pairs"]]:  # noqa: ARG002
         """One block: each block would gather all candidates again."""
         yield slice(None), self
 
@@ -153,7 +151,7 @@ class ScatteredPairs(NamedTuple):
     def mean_square(self, others: Tensor) -> Tensor:
         return _mean_square(self.shards.pairs.counts(), others, self.shards.comm)
 
-    def blocks(self, others: Tensor) -> Iterator[tuple[slice, Pairs]]:  # noqa: ARG002
+    def blocks(self, others: Tensor) -> Iterator[tuple[slice, "Pairs"]]:  # noqa: ARG002
         """A block per group."""
         for group in self.groups:
             yield self.shards.places([group]), self._replace(groups=[group])

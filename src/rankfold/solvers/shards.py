@@ -6,8 +6,8 @@ a product moves each row twice, and no process ever holds all of them. Tensors w
 candidate are not divided.
 """
 
-from __future__ import annotations
-
+import ctypes
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -16,13 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.distributed.memory import return_freed_memory
 from rankfold.kernels.sparse import row_sums
 from rankfold.types import Comm, Interactions, Run, TopK, from_pairs
 
 COPIES = 2  # of the gathered vectors: torch makes one more on the way
 QUERY_BLOCK = {"cpu": 2**12}  # queries whose sums are added at a time; on other devices all
 _MAX_GROUPS = 64  # each has offsets for all queries of a process: more would outgrow the pairs
+_MMAP_THRESHOLD = 2**21  # bytes; a larger block goes back to the system when it is freed
+_TRIM_THRESHOLD = 2**24  # bytes of free memory that a process keeps at most
 DRAW_BLOCK = 2**16  # candidates whose random start is drawn at a time; a multiple of 16
 
 
@@ -34,7 +35,7 @@ class Group(NamedTuple):
     columns: Interactions  # the same pairs by candidate
 
 
-def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
+def divide(rows: Interactions, width: int, run: Run) -> "Shards | None":
     """The division of the candidates, or None if a process can hold a table of them."""
     n, most = rows.n_candidates, run.candidate_memory
     if run.comm.size == 1 or n < run.comm.size or 4 * n * width <= most:
@@ -42,7 +43,7 @@ def divide(rows: Interactions, width: int, run: Run) -> Shards | None:
     return shards_of(rows, width, run)
 
 
-def shards_of(rows: Interactions, width: int, run: Run) -> Shards:
+def shards_of(rows: Interactions, width: int, run: Run) -> "Shards":
     """Candidates divided by row, with groups that fit the memory of the run."""
     return_freed_memory()
     most = min(run.memory_budget, run.candidate_memory)
@@ -186,3 +187,19 @@ def _add_sums(total: Tensor, rows: Interactions, vectors: Tensor, weights: Tenso
         last = min(first + step, len(total))
         part, pairs = rows.part(first, last), slice(*rows.offsets[[first, last]].tolist())
         total[first:last] += row_sums(part, vectors, None if weights is None else weights[pairs])
+
+
+def return_freed_memory() -> None:
+    """From now on, return freed tables to the system.
+
+    By default glibc keeps freed blocks of up to 32 MiB, in holes. With shards and groups of that
+    size, a rank would hold twice what it uses. Getting such memory again takes time, so this is for
+    runs that divide what one process cannot hold.
+    """
+    if sys.platform != "linux":
+        return
+    trim_threshold, mmap_threshold = -1, -3  # as in malloc.h
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):  # not in musl
+        library.mallopt(mmap_threshold, _MMAP_THRESHOLD)
+        library.mallopt(trim_threshold, _TRIM_THRESHOLD)

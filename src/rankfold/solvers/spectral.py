@@ -10,8 +10,6 @@ decompositions, whose signs may differ between machines, are broadcast by the fi
 a process has only some rows of the candidates, and inner products of columns are summed as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Where a folder is written: whether it may be, into which place, and what is removed there."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -3,8 +3,6 @@
 Also what these files can be written from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

@@ -1,7 +1,5 @@
 """Tensors as the bytes of a safetensors file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Several processes draw the same order over the examples of all of them, numbered
 Each takes its own from a batch. So a batch is the same as with one process.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple, Protocol
 
 import torch
@@ -26,7 +24,7 @@ class Batches(Protocol):
         """The order of one epoch."""
         ...
 
-    def take(self, order: Tensor, number: int) -> Batch | Rows | Tensor:
+    def take(self, order: Tensor, number: int) -> "Batch | Rows | Tensor":
         """The batch with a given number in that order."""
         ...
 

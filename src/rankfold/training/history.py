@@ -1,7 +1,5 @@
 """The history of a fit: its steps, the model to keep, and when to stop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -61,7 +59,7 @@ class History:
         stalled = self.score is not None and waited >= patience * FULL_STEP
         return step.final or step.number == self.steps or stalled
 
-    def refit(self) -> History:
+    def refit(self) -> "History":
         """The history of the refit: the same number of steps, with the selected settings."""
         assert self.model is not None
         return History(

@@ -73,9 +73,6 @@ def combine(*reports: Report) -> Report:
     return report
 
 
-# ---------------------------------------------------------------------------------- tensorboard
-
-
 @contextmanager
 def _tensorboard(
     folder: Path, name: str, settings: dict[str, Any], metric: str
@@ -99,9 +96,6 @@ def _tensorboard(
             to.flush()
 
         yield _reporter(settings, metric, log_settings, log_values)
-
-
-# ---------------------------------------------------------------------------------- mlflow
 
 
 @contextmanager
@@ -185,9 +179,6 @@ def _clean(name: str) -> str:
 def _now() -> int:
     """Milliseconds since 1970."""
     return time.time_ns() // 10**6
-
-
-# ---------------------------------------------------------------------------------- both
 
 
 def _reporter(

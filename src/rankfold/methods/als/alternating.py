@@ -4,8 +4,6 @@ A sweep is a candidate step and a query step. Each runs a few steps of conjugate
 result of the last sweep, or solves exactly by Cholesky.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,8 +24,7 @@ from rankfold.methods.closed_form.spectral import (
 )
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
-from rankfold.objectives.released import released_candidate_half, released_query_half
-from rankfold.objectives.rg import rg2
+from rankfold.objectives.rg import released_candidate_half, released_query_half, rg2
 from rankfold.solvers.als import half_step, sweep
 from rankfold.solvers.least_squares import Solve, by_cholesky, by_conjugate_gradients
 from rankfold.solvers.shards import Shards, divide, shards_of

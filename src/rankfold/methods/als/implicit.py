@@ -1,7 +1,5 @@
 """WRMF [hu2008] and iALS [rendle2022]: a square for each pair and a small one for every other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Self
 

@@ -4,8 +4,6 @@ A strong baseline for few candidates. It stores and inverts an N x N matrix, the
 does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial

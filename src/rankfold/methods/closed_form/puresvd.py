@@ -1,7 +1,5 @@
 """PureSVD: the best approximation of the pairs themselves; [cremonesi2010]."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial

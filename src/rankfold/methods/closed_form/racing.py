@@ -5,8 +5,6 @@ All points are measured on a sample. Those that may still be better than the bes
 left cannot be told apart: each point has a weight by its distance from the best.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar

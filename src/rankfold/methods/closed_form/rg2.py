@@ -5,8 +5,6 @@ line, which is searched uphill from its middle. The points of all paths are comp
 validation queries (``race``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -22,18 +20,8 @@ from rankfold.errors import UserError
 from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.threads import in_threads
 from rankfold.kernels.topk import top_k
+from rankfold.methods.closed_form import spectral
 from rankfold.methods.closed_form.racing import RacingStage, mean, race, stages
-from rankfold.methods.closed_form.spectral import (
-    CANDIDATE_EXPONENT,
-    PER_CANDIDATE,
-    QUERY_EXPONENT,
-    TOLERANCE,
-    Factors,
-    factors,
-    fold,
-    from_tensors,
-    to_tensors,
-)
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
@@ -47,8 +35,8 @@ _RANKS = (0.25, 0.5, 1.0)  # shares of the width
 _THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
 _DISCOUNTS = (0.0, 0.1, 0.2, 0.3)  # exponents of the candidates' counts
 DEFAULTS = {
-    "query_exponent": QUERY_EXPONENT,
-    "candidate_exponent": CANDIDATE_EXPONENT,
+    "query_exponent": spectral.QUERY_EXPONENT,
+    "candidate_exponent": spectral.CANDIDATE_EXPONENT,
     "threshold": 0.5,
     "discount": 0.15,
 }
@@ -76,7 +64,9 @@ class Config(Settings):
     discount: float | None = setting(
         None, at_least=-2, at_most=2, help="popularity discount: a power of a candidate's count"
     )
-    tolerance: float = setting(TOLERANCE, above=0, below=1, help="largest residual at the end")
+    tolerance: float = setting(
+        spectral.TOLERANCE, above=0, below=1, help="largest residual at the end"
+    )
     path_queries: int = setting(400, at_least=1, help="validation queries that score the path")
     weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
 
@@ -118,7 +108,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 
 def _fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
-    solution = from_tensors(model.tensors)
+    solution = spectral.from_tensors(model.tensors)
     rows = weighted_pairs(rows.to(solution.candidates.device), model.config["weights"])
     return _fold(solution, rows, model.config["query_exponent"])
 
@@ -143,7 +133,7 @@ METHOD = Method(
     paper="rg2",
     self_tuning=True,
     distributed=True,
-    per_candidate=PER_CANDIDATE,
+    per_candidate=spectral.PER_CANDIDATE,
     describe=_describe,
 )
 
@@ -345,15 +335,17 @@ class PathSearch:
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
         queries = _fold(solution, self.rows, e, self.shards)
-        tensors = {"queries": queries, **to_tensors(solution)}
+        tensors = {"queries": queries, **spectral.to_tensors(solution)}
         return Model("rg2", asdict(chosen), tensors, notes)
 
-    def solution(self, point: PathPoint) -> Factors:
+    def solution(self, point: PathPoint) -> spectral.Factors:
         objective, spectrum, _ = self.solved[point.place]
         assert spectrum.vectors is not None
         values, vectors = spectrum.values[: point.rank], spectrum.vectors[:, : point.rank]
         tau = point.threshold * float(values[-1:].sum())
-        return factors(objective, values, vectors, tau, self.counts**point.discount, self.shards)
+        return spectral.factors(
+            objective, values, vectors, tau, self.counts**point.discount, self.shards
+        )
 
     def note(self, point: PathPoint) -> dict[str, Any]:
         """A point and its score on all queries it was measured on."""
@@ -416,7 +408,7 @@ def _folded(objective: Objective, vectors: Tensor, rows: Interactions) -> Tensor
 
 
 def _fold(
-    solution: Factors, rows: Interactions, exponent: float, shards: Shards | None = None
+    solution: spectral.Factors, rows: Interactions, exponent: float, shards: Shards | None = None
 ) -> Tensor:
     slope, power = target_line(row_sizes(rows), rows.n_candidates, exponent)
-    return fold(solution, rows, slope, -power, shards)
+    return spectral.fold(solution, rows, slope, -power, shards)

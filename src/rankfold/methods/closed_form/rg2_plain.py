@@ -1,7 +1,5 @@
 """RG2 exactly as the paper states it, by one decomposition or by alternating least squares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,14 +9,7 @@ from torch import Tensor
 
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.methods.als.alternating import (
-    RG_GRID,
-    AlsConfig,
-    LeastSquares,
-    alternate,
-    exact,
-    folded,
-)
+from rankfold.methods.als import alternating
 from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors, solve
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.rg import rg2, row_sizes, target_line
@@ -27,7 +18,7 @@ from rankfold.types import Comm, Dataset, Interactions, Method, Model, Opened, R
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainConfig(AlsConfig):
+class PlainConfig(alternating.AlsConfig):
     """Settings of ``rg2-plain``; those of sweeps are used by solver=als alone."""
 
     reg: float = setting(0.3, at_least=0, help="regularisation (lambda)")
@@ -42,7 +33,7 @@ class PlainConfig(AlsConfig):
 def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
     """The minimiser of RG2."""
     if config.solver == "als":
-        yield from alternate("rg2-plain", _problem, data, config, run)
+        yield from alternating.alternate("rg2-plain", _problem, data, config, run)
         return
     rows = training_rows(data, config.weights, run.device)
     objective = rg2(rows, config.reg, comm=run.comm)
@@ -51,8 +42,8 @@ def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
     yield from solve("rg2-plain", objective, config.reg * total**0.5, _fold, config, run)
 
 
-def _problem(rows: Interactions, config: PlainConfig, comm: Comm) -> LeastSquares:
-    return exact(rg2(rows, config.reg, comm=comm))
+def _problem(rows: Interactions, config: PlainConfig, comm: Comm) -> alternating.LeastSquares:
+    return alternating.exact(rg2(rows, config.reg, comm=comm))
 
 
 def _fold_in(model: Model, rows: Interactions) -> Tensor:
@@ -61,7 +52,7 @@ def _fold_in(model: Model, rows: Interactions) -> Tensor:
     rows = weighted_pairs(rows.to(candidates.device), model.config["weights"])
     if "fold_scale" in model.tensors:
         return _fold(from_tensors(model.tensors), rows)
-    return folded(_problem, PlainConfig(**model.config), candidates, rows)
+    return alternating.folded(_problem, PlainConfig(**model.config), candidates, rows)
 
 
 METHOD = Method(
@@ -74,7 +65,7 @@ METHOD = Method(
     paper="rg2",
     distributed=True,
     space={"reg": Range(0.01, 3.0, log=True)},
-    paper_space={"reg": RG_GRID},
+    paper_space={"reg": alternating.RG_GRID},
     per_candidate=PER_CANDIDATE,
 )
 

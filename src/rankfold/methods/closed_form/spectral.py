@@ -4,8 +4,6 @@ Query vectors are computed from the candidate vectors and the pairs of each quer
 computed in the same way: folding in the history of a fitted query gives its fitted vector.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol

@@ -4,8 +4,6 @@ They differ in three parts: the sampler, the correction of its scores, and the l
 named combination; ``sampled`` takes any.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -15,20 +13,12 @@ from torch import Tensor
 
 from rankfold.config import setting
 from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
-from rankfold.encoders.biased import Biased
-from rankfold.encoders.scaled import Scaled
 from rankfold.encoders.sharded_table import TableShard
+from rankfold.encoders.tables import Biased, Scaled
 from rankfold.errors import UserError
 from rankfold.kernels.single_positive import SINGLE_POSITIVE
 from rankfold.losses import LOSSES
-from rankfold.methods.gradient.model import (
-    EncoderConfig,
-    gradient_method,
-    model_of,
-    shard_of,
-    sides_of,
-    trained_encoder,
-)
+from rankfold.methods.gradient import model
 from rankfold.methods.pair_weights import drawn_counts, training_rows
 from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
@@ -61,7 +51,7 @@ PAPER_SPACE: Space = {  # [rg2], appendix B.3: 12 points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonConfig(EncoderConfig):
+class ComparisonConfig(model.EncoderConfig):
     """Settings of every method that compares a chosen candidate with sampled ones."""
 
     mask: Mask = setting("own", help="negatives to skip: the pair's candidate, or all chosen ones")
@@ -114,7 +104,7 @@ class Comparison:
 
     def __init__(self, encoder: Encoder, sampler: Sampler, parts: Combination, config: Any) -> None:
         self.encoder, self.sampler, self.parts = encoder, sampler, parts
-        self.pools = Pools(sampler, shard_of(encoder))
+        self.pools = Pools(sampler, model.shard_of(encoder))
         self.mask: Mask = config.mask
         self.correction: str | None = getattr(config, "correction", None)
 
@@ -206,7 +196,7 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
     """Train the encoder on the pairs."""
     rows = training_rows(data, config.weights, run.device)
     config = config.for_data(rows, run.comm)
-    encoder: Scaled | Biased = trained_encoder(data, rows, config, run, candidates="divisible")
+    encoder: Scaled | Biased = model.trained_encoder(data, rows, config, run, divisible=True)
     if parts.bias:
         encoder = Biased(encoder, odds(rows, config.negatives, run.comm)).to(run.device)
     sampler = SAMPLERS[parts.sampler](sampler_context(rows, config, run.comm))
@@ -215,9 +205,9 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
         module=encoder,
         batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=lambda batch, rng: comparison.losses(batch, rng, rows),
-        export=lambda: model_of(name, config, encoder, data, rows),
+        export=lambda: model.model_of(name, config, encoder, data, rows),
         memory=sampler,
-        sides=sides_of(encoder),
+        sides=model.sides_of(encoder),
         batch_candidates=comparison.pools.batch_candidates,
     )
     return train(task, config, run)
@@ -254,4 +244,4 @@ def method(
         parts = combination if isinstance(combination, Combination) else combination(settings)
         return fit(name, parts, data, settings, run)
 
-    return gradient_method(summary, config, start, **{"space": SPACE, **declared})
+    return model.gradient_method(summary, config, start, **{"space": SPACE, **declared})

@@ -1,7 +1,5 @@
 """Compare the choices of a query with all candidates, by gradient descent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -11,14 +9,8 @@ from torch import Tensor
 
 from rankfold.config import setting
 from rankfold.losses.full import FULL_LOSSES
+from rankfold.methods.gradient import model
 from rankfold.methods.gradient.comparison import PAPER_SPACE, SPACE
-from rankfold.methods.gradient.model import (
-    EncoderConfig,
-    gradient_method,
-    model_of,
-    sides_of,
-    trained_encoder,
-)
 from rankfold.methods.pair_weights import training_rows
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.training.loop import Task, train
@@ -26,7 +18,7 @@ from rankfold.types import Dataset, FullLoss, Method, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FullConfig(EncoderConfig):
+class FullConfig(model.EncoderConfig):
     """Settings of ``softmax`` and ``sparsemax``. A batch has queries with all their choices."""
 
     batch_size: int | None = setting(
@@ -57,7 +49,7 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
     """Train the encoder on queries with all their choices."""
     rows = training_rows(data, config.weights, run.device)
     config = config.for_data(rows, run.comm)
-    encoder = trained_encoder(data, rows, config, run)
+    encoder = model.trained_encoder(data, rows, config, run)
 
     def losses(batch: Rows, _rng: torch.Generator) -> Tensor:
         both = encoder.encode_queries(batch.queries), encoder.encode_candidates(None)
@@ -69,9 +61,9 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
         module=encoder,
         batches=QueryBatches(rows, config.batch_size, run.comm),
         losses=losses,
-        export=lambda: model_of(name, config, encoder, data, rows),
+        export=lambda: model.model_of(name, config, encoder, data, rows),
         weights=lambda batch: batch.weights,
-        sides=sides_of(encoder),
+        sides=model.sides_of(encoder),
     )
     return train(task, config, run)
 
@@ -87,7 +79,7 @@ def method(
     def start(data: Dataset, settings: Any, run: Run) -> Iterator[Step]:
         return fit(name, FULL_LOSSES[loss or settings.loss], data, settings, run)
 
-    return gradient_method(summary, config, start, space=SPACE, **declared)
+    return model.gradient_method(summary, config, start, space=SPACE, **declared)
 
 
 SOFTMAX = method(

@@ -1,7 +1,5 @@
 """The encoder of the gradient-trained methods, and the model that it exports."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -12,10 +10,8 @@ from torch import Tensor, nn
 
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.encoders.biased import Biased
-from rankfold.encoders.scaled import MIN_NORM, Scaled
 from rankfold.encoders.sharded_table import TableShard
-from rankfold.encoders.tables import Tables
+from rankfold.encoders.tables import MIN_NORM, Biased, Scaled, Tables
 from rankfold.encoders.towers import RowRange, Tower, Towers
 from rankfold.kernels.sparse import in_file
 from rankfold.training.batches import default_batch
@@ -74,11 +70,7 @@ class EncoderConfig(Training):
 
 
 def trained_encoder(
-    data: Dataset,
-    rows: Interactions,
-    config: EncoderConfig,
-    run: Run,
-    candidates: Literal["whole", "divisible"] = "whole",
+    data: Dataset, rows: Interactions, config: EncoderConfig, run: Run, *, divisible: bool = False
 ) -> Scaled:
     """The encoder that the settings describe, to be trained by gradients.
 
@@ -87,7 +79,7 @@ def trained_encoder(
     n_queries = int(sum_over_ranks(rows.n_queries, run.comm))
     sparse = is_sparse(config.optimiser, (n_queries + rows.n_candidates) * config.width)
     shard = None
-    if candidates == "divisible" and config.encoder == "tables" and run.comm.size > 1:
+    if divisible and config.encoder == "tables" and run.comm.size > 1:
         size = 4 * rows.n_candidates * config.width
         if size > run.candidate_memory:
             shard = TableShard(rows.n_candidates, run.comm, run.memory_budget)
@@ -190,14 +182,6 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
     return tables
 
 
-def open_model(model: Model) -> Opened:
-    """A model that was fitted with features encodes new candidates.
-
-    Their tower is built by ``extend``, not for a search.
-    """
-    return Opened(features=partial(_encode_new, model) if has_tower(model) else None)
-
-
 def gradient_method(
     summary: str,
     config: type[Any],
@@ -209,10 +193,6 @@ def gradient_method(
     return Method(summary, config, "interactions", fit, **{**shared, **declared})
 
 
-def has_tower(model: Model) -> bool:
-    return any(name.startswith(_TOWER) for name in model.tensors)
-
-
 def _encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that are new to the model, from their features; [n, D]."""
     vectors = tower_vectors(model, features)
@@ -220,6 +200,15 @@ def _encode_new(model: Model, features: Features) -> Tensor:
         vectors = nn.functional.normalize(vectors, dim=-1, eps=MIN_NORM)
     biases = model.tensors["candidates"][:, vectors.shape[1] :]  # a new candidate gets the mean
     return torch.cat([vectors, biases.mean(dim=0).expand(len(vectors), -1)], dim=1)
+
+
+def open_model(model: Model, encode: Callable[[Model, Features], Tensor] = _encode_new) -> Opened:
+    """A model that was fitted with features encodes new candidates.
+
+    Their tower is built by ``extend``, not for a search.
+    """
+    has_tower = any(name.startswith(_TOWER) for name in model.tensors)
+    return Opened(features=partial(encode, model) if has_tower else None)
 
 
 @torch.no_grad()

@@ -1,7 +1,5 @@
 """RG2 or RGx on any encoder by Newton's method: few steps, each on all pairs; [rg2]."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -14,17 +12,7 @@ from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Towers
 from rankfold.methods.gradient.model import EncoderKind, make_encoder, model_of, open_model
 from rankfold.methods.pair_weights import training_rows
-from rankfold.solvers.newton_cg import (
-    Iterate,
-    LossForm,
-    NewtonLimits,
-    Params,
-    State,
-    gauss_newton_product,
-    hessian_product,
-    newton_cg,
-    unflatten,
-)
+from rankfold.solvers import newton_cg as newton
 from rankfold.types import Dataset, Interactions, Method, Range, Run, Step
 
 _STATE = ("params", "gradient", "direction", "loss", "damping")
@@ -67,7 +55,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
         state = {name: run.resume[name].to(run.device) for name in _STATE}
         number, loss = int(run.resume["number"]), float(state["loss"])
         module.load_state_dict(
-            unflatten(state["params"], dict(module.named_parameters())), strict=False
+            newton.unflatten(state["params"], dict(module.named_parameters())), strict=False
         )
     for iterate in _descent(module, rows, config, config.steps - number, state):
         number, loss, state = number + 1, iterate.loss, iterate.state
@@ -81,23 +69,24 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 
 
 def _descent(
-    module: _AllVectors, rows: Interactions, config: Config, steps: int, state: State | None
-) -> Iterator[Iterate]:
+    module: _AllVectors, rows: Interactions, config: Config, steps: int, state: newton.State | None
+) -> Iterator[newton.Iterate]:
     """Newton steps from the module's current parameters."""
+    is_table = config.encoder == "tables"
 
-    def encode(values: Params) -> tuple[Tensor, Tensor]:
+    def encode(values: newton.Params) -> tuple[Tensor, Tensor]:
         vectors: tuple[Tensor, Tensor] = functional_call(module, values, ())
         return vectors
 
-    return newton_cg(
+    return newton.newton_cg(
         encode,
         {name: parameter.detach().clone() for name, parameter in module.named_parameters()},
         rows,
         config.reg / (rows.n_queries + rows.n_candidates),
-        form=LossForm(config.objective, config.alpha),
+        form=newton.LossForm(config.objective, config.alpha),
         steps=steps,
-        curvature=hessian_product if config.encoder == "tables" else gauss_newton_product,
-        limits=NewtonLimits(steps=config.products),
+        curvature=newton.hessian_product if is_table else newton.gauss_newton_product,
+        limits=newton.NewtonLimits(steps=config.products),
         state=state,
     )
 

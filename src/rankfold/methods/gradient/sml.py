@@ -1,7 +1,5 @@
 """SML: metric learning with a learnt margin per query and per candidate; [li2020]."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,45 +9,18 @@ from torch import Tensor, nn
 
 from rankfold.config import check, setting
 from rankfold.errors import UserError
-from rankfold.methods.gradient.comparison import (
-    PAPER_SPACE,
-    Pools,
-    UniformConfig,
-    against,
-    encode,
-    sampler_context,
-    usable,
-)
-from rankfold.methods.gradient.model import (
-    gradient_method,
-    has_tower,
-    model_of,
-    sides_of,
-    tower_vectors,
-    trained_encoder,
-    vectors,
-)
+from rankfold.methods.gradient import comparison
+from rankfold.methods.gradient import model as base
 from rankfold.methods.pair_weights import training_rows
 from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.training.replicas import Sides
-from rankfold.types import (
-    Batch,
-    Dataset,
-    Features,
-    Interactions,
-    Model,
-    Opened,
-    Pool,
-    Range,
-    Run,
-    Step,
-)
+from rankfold.types import Batch, Dataset, Features, Interactions, Model, Pool, Range, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmlConfig(UniformConfig):
+class SmlConfig(comparison.UniformConfig):
     """Settings of ``sml``."""
 
     lr: float = 0.003
@@ -72,7 +43,7 @@ class UnitBall(nn.Module):
 
     def __init__(self, data: Dataset, rows: Interactions, config: SmlConfig, run: Run) -> None:
         super().__init__()
-        self.encoder = trained_encoder(data, rows, config, run)
+        self.encoder = base.trained_encoder(data, rows, config, run)
         sizes = rows.n_queries, rows.n_candidates
         self.query_margins, self.candidate_margins = (
             nn.Embedding(size, 1, _weight=torch.zeros(size, 1)).to(run.device) for size in sizes
@@ -80,7 +51,7 @@ class UnitBall(nn.Module):
 
     @property
     def sides(self) -> Sides:
-        divided, per_candidate = sides_of(self.encoder)
+        divided, per_candidate = base.sides_of(self.encoder)
         return Sides((*divided, self.query_margins), (*per_candidate, self.candidate_margins))
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
@@ -105,10 +76,12 @@ class UnitBall(nn.Module):
         once per pair of the row, not once.
         """
         p, (m, n) = self.encode_queries(batch.queries), self.margins(batch)
-        q, others = encode(self, batch, pool)
+        q, others = comparison.encode(self, batch, pool)
         near = -_squares(p - q)
-        of_query = against("hinge", near + 1 - m, -_squares(p[:, None] - others), valid)
-        of_candidate = against("hinge", near + 1 - n, -_squares(q[:, None] - others), valid)
+        of_query = comparison.against("hinge", near + 1 - m, -_squares(p[:, None] - others), valid)
+        of_candidate = comparison.against(
+            "hinge", near + 1 - n, -_squares(q[:, None] - others), valid
+        )
         bonus = config.margin_weight * (m + n)
         return of_query + config.candidate_weight * of_candidate - bonus
 
@@ -134,12 +107,12 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     config = config.for_data(rows, run.comm)
     assert config.batch_size is not None
     ball = UnitBall(data, rows, config, run)
-    sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
-    pools = Pools(sampler)
+    sampler = SAMPLERS["uniform"](comparison.sampler_context(rows, config, run.comm))
+    pools = comparison.Pools(sampler)
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = pools.propose(batch, rng)
-        valid = usable(config.mask, batch, pool, rows)
+        valid = comparison.usable(config.mask, batch, pool, rows)
         return ball.losses(batch, pool, valid, config)
 
     task = Task(
@@ -155,17 +128,13 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
 
 def _exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interactions) -> Model:
     """The model whose inner products order candidates as distances in the ball do."""
-    model = model_of("sml", config, ball.encoder, data, rows)
-    return replace(model, tensors={**model.tensors, **as_products(**vectors(ball, rows))})
-
-
-def _open_model(model: Model) -> Opened:
-    return Opened(features=partial(_encode_new, model) if has_tower(model) else None)
+    model = base.model_of("sml", config, ball.encoder, data, rows)
+    return replace(model, tensors={**model.tensors, **as_products(**base.vectors(ball, rows))})
 
 
 def _encode_new(model: Model, features: Features) -> Tensor:
     """Vectors of candidates that the model never saw; [n, D + 1]."""
-    inside = within(tower_vectors(model, features))
+    inside = within(base.tower_vectors(model, features))
     return torch.cat([inside, -_squares(inside)[:, None]], dim=1)
 
 
@@ -178,11 +147,11 @@ def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:
     }
 
 
-METHOD = gradient_method(
+METHOD = base.gradient_method(
     "near what was chosen, far from random candidates, by margins that are learnt",
     SmlConfig,
     fit,
-    open=_open_model,
+    open=partial(base.open_model, encode=_encode_new),
     paper="li2020",
     space={
         "lr": Range(0.0003, 0.03, log=True),
@@ -190,5 +159,5 @@ METHOD = gradient_method(
         "candidate_weight": Range(0.01, 1.0, log=True),
         "margin_weight": Range(0.01, 1.0, log=True),
     },
-    paper_space=PAPER_SPACE,
+    paper_space=comparison.PAPER_SPACE,
 )

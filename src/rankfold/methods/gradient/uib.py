@@ -1,7 +1,5 @@
 """UIB: each choice above the query's own boundary, random candidates below it; [zhuo2022]."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,23 +8,7 @@ from torch import Tensor, nn
 
 from rankfold.config import setting
 from rankfold.kernels.single_positive import uib
-from rankfold.methods.gradient.comparison import (
-    PAPER_SPACE,
-    UNIFORM_SPACE,
-    Pools,
-    UniformConfig,
-    encode,
-    sampler_context,
-    score_pool,
-    usable,
-)
-from rankfold.methods.gradient.model import (
-    gradient_method,
-    model_of,
-    shard_of,
-    sides_of,
-    trained_encoder,
-)
+from rankfold.methods.gradient import comparison, model
 from rankfold.methods.pair_weights import training_rows
 from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
@@ -36,7 +18,7 @@ from rankfold.types import Batch, Dataset, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UibConfig(UniformConfig):
+class UibConfig(comparison.UniformConfig):
     """Settings of ``uib``."""
 
     margin: float | None = setting(
@@ -55,20 +37,20 @@ def fit(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
     config = config.for_data(rows, run.comm)
     assert config.batch_size is not None
     module = nn.Module()
-    module.encoder = encoder = trained_encoder(data, rows, config, run, candidates="divisible")
+    module.encoder = encoder = model.trained_encoder(data, rows, config, run, divisible=True)
     module.boundary = boundary = nn.Embedding(rows.n_queries, 1).to(run.device)
     nn.init.zeros_(boundary.weight)
-    sides = sides_of(encoder)
-    sampler = SAMPLERS["uniform"](sampler_context(rows, config, run.comm))
-    pools = Pools(sampler, shard_of(encoder))
+    sides = model.sides_of(encoder)
+    sampler = SAMPLERS["uniform"](comparison.sampler_context(rows, config, run.comm))
+    pools = comparison.Pools(sampler, model.shard_of(encoder))
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = pools.propose(batch, rng)
         queries, edge = encoder.encode_queries(batch.queries), boundary(batch.queries)
-        chosen, others = encode(encoder, batch, pool)
+        chosen, others = comparison.encode(encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
-        scores = score_pool(queries, others).float()
-        valid = usable(config.mask, batch, pool, rows)
+        scores = comparison.score_pool(queries, others).float()
+        valid = comparison.usable(config.mask, batch, pool, rows)
         times = torch.ones_like(scores, dtype=torch.bool) if valid is None else valid
         return uib(positive - edge[:, 0], scores - edge, times, config.margin)
 
@@ -76,18 +58,18 @@ def fit(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
         module=module,
         batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=losses,
-        export=lambda: model_of("uib", config, encoder, data, rows),
+        export=lambda: model.model_of("uib", config, encoder, data, rows),
         sides=Sides((*sides.divided, boundary), sides.per_candidate),
         batch_candidates=pools.batch_candidates,
     )
     return train(task, config, run)
 
 
-METHOD = gradient_method(
+METHOD = model.gradient_method(
     "each choice above the query's own boundary, random candidates below it",
     UibConfig,
     fit,
     paper="zhuo2022",
-    space=UNIFORM_SPACE,
-    paper_space=PAPER_SPACE,
+    space=comparison.UNIFORM_SPACE,
+    paper_space=comparison.PAPER_SPACE,
 )

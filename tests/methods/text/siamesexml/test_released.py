@@ -24,7 +24,7 @@ from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.modules import Stage
 from rankfold.methods.text.siamesexml.released import fit as recipe
-from rankfold.methods.text.siamesexml.released import modules, search, shortlists
+from rankfold.methods.text.siamesexml.released import modules, shortlists
 from rankfold.training.batches import Rows
 from rankfold.types import Dataset, Interactions, Judge, Model, Run, TopK, from_pairs
 
@@ -387,9 +387,9 @@ def test_shortlists_ascend_so_that_ties_go_by_id() -> None:
     data = random_data(10)
     model, corpus = fitted(data, shortlist=5), build_corpus(data, ReleasedConfig(), run_of())
     config = ReleasedConfig(**model.config)
-    members = search.members_of(model.tensors, config)
+    members = recipe.members_of(model.tensors, config)
     chosen = corpus.rows.select(corpus.labelled)
-    result = search.shortlist(members, corpus.documents, chosen, config, 3, None)
+    result = recipe.shortlist(members, corpus.documents, chosen, config, 3, None)
     assert result.ids.shape == (40, 5)
     assert bool((result.ids.diff(dim=1) > 0).all())
 
@@ -403,7 +403,7 @@ def test_the_mix_matches_the_formula_and_ties_go_by_id() -> None:
     near = torch.tensor([[0.0, 1.0, 1.0, 9.0]])
     learnt = torch.tensor([[0.9, 0.2, 0.2, 1.0]])
     ids = torch.tensor([[2, 5, 7, -1]])
-    result: TopK = search.mixed(search.ScoredShortlist(ids, near, learnt), 0.75, 9)
+    result: TopK = recipe.mixed(recipe.ScoredShortlist(ids, near, learnt), 0.75, 9)
     assert result.ids.tolist() == [[2, 5, 7, -1]]
     second = 0.75 * 0.2 + 0.25 / (1 + exp(-1))
     expected = [0.75 * 0.9 + 0.125, second, second, -float("inf")]

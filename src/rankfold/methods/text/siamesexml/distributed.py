@@ -18,8 +18,6 @@ from rankfold.types import Comm, Interactions, OwnRows, Texts, TopK, from_pairs
 
 _GATHERED_PAIRS = 2**22  # pairs of all processes that are gathered at a time
 
-# ---------------------------------------------------------------------------------- a batch
-
 
 def chosen_by_all(batch: Rows, comm: Comm) -> Tensor:
     """The candidates that the queries of the whole batch chose, possibly with repeats."""
@@ -83,9 +81,6 @@ def thinned_vectors(
     return vectors
 
 
-# ---------------------------------------------------------------------------------- all rows
-
-
 def by_candidate(rows: Interactions, corpus: Corpus) -> Interactions:
     """The transpose: a row for each candidate here, with the queries of all processes."""
     comm = corpus.comm
@@ -102,9 +97,6 @@ def by_candidate(rows: Interactions, corpus: Corpus) -> Interactions:
     order = (candidates * documents.size + queries).argsort()
     shape = labels.stop - labels.start, documents.size
     return from_pairs(candidates[order] - labels.start, queries[order], None, shape)
-
-
-# ---------------------------------------------------------------------------------- the mix
 
 
 class QueryBlock(NamedTuple):

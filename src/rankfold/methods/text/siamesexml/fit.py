@@ -125,10 +125,7 @@ def _divided_keys(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[st
 
 
 def last_step(
-    config: ModulesConfig,
-    model: Model,
-    done: Mapping[str, Tensor],
-    divided: Collection[str] = (),
+    config: ModulesConfig, model: Model, done: Mapping[str, Tensor], divided: Collection[str] = ()
 ) -> Step:
     """The step after all epochs; a run resumed from it has all members."""
     epochs = sum(stage.epochs for stage in stages_of(config))
@@ -173,9 +170,6 @@ def _finished_members(run: Run) -> dict[str, Tensor]:
     members = tuple(f"{number}." for number in range(int(run.resume["member"])))
     kept = {key: tensor for key, tensor in run.resume.items() if key.startswith(members)}
     return {key: tensor.to(run.device) for key, tensor in kept.items()}
-
-
-# ---------------------------------------------------------------------------------- vectors
 
 
 @torch.no_grad()

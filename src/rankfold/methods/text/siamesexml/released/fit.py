@@ -17,12 +17,16 @@ the mean over its positives, as in ``likelihood_loss``.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu
 
-from rankfold.encoders.bag_encoder import BagEncoder, unit
-from rankfold.methods.text.neighbours import query_blocks
+from rankfold.encoders.bag_encoder import BagEncoder, add_residual, unit
+from rankfold.encoders.bags import weigh, with_pairs
+from rankfold.kernels.topk import top_k_of
+from rankfold.methods.text.neighbours import best, query_blocks, search_blocks
 from rankfold.methods.text.siamesexml.config import ReleasedConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus
 from rankfold.methods.text.siamesexml.fit import (
@@ -32,29 +36,36 @@ from rankfold.methods.text.siamesexml.fit import (
     start_tokens,
     train_stages,
 )
+from rankfold.methods.text.siamesexml.released import shortlists
 from rankfold.methods.text.siamesexml.released.modules import (
     ReleasedModule,
     released_training,
     task_of,
 )
-from rankfold.methods.text.siamesexml.released.search import (
-    Member,
-    members_of,
-    mixed,
-    open_model,
-    shortlist,
-)
-from rankfold.methods.text.siamesexml.released.shortlists import (
-    WALK_CANDIDATES,
-    WALK_STEPS,
-    random_walks,
-    space_of,
-)
 from rankfold.training.loop import seed_of
-from rankfold.types import Dataset, Interactions, Model, Run, Step
+from rankfold.types import Dataset, Exclude, Interactions, Model, Opened, Run, Step, Texts, TopK
 
 BETAS = (0.75, 0.9, 0.95)
 DEFAULT_BETA = 0.9  # without validation
+_SHARPNESS = 5.0  # of a classifier's score
+
+
+class Member(NamedTuple):
+    """A member that is ready to answer."""
+
+    encoder: BagEncoder
+    mixing: Tensor  # radius SN(W)
+    bias: Tensor
+    space: shortlists.NearSpace
+    classifiers: Tensor  # [N, D], of length 1
+
+
+class ScoredShortlist(NamedTuple):
+    """Candidates of some documents, ascending, -1 where there are fewer; all [B, S]."""
+
+    ids: Tensor
+    near: Tensor  # module II's score
+    classifier: Tensor  # e^{5 (v - 1)}, v the cosine with the classifier
 
 
 def fit(data: Dataset, config: ReleasedConfig, run: Run) -> Iterator[Step]:
@@ -62,7 +73,9 @@ def fit(data: Dataset, config: ReleasedConfig, run: Run) -> Iterator[Step]:
     assert run.build_index is not None
     corpus, build_index = build_corpus(data, config, run), run.build_index
     rng = torch.Generator(run.device).manual_seed(seed_of(run, "walk"))
-    walk = random_walks(corpus.rows, WALK_STEPS, WALK_CANDIDATES, rng)
+    walk = shortlists.random_walks(
+        corpus.rows, shortlists.WALK_STEPS, shortlists.WALK_CANDIDATES, rng
+    )
     done = yield from train_stages(
         config,
         run,
@@ -84,7 +97,7 @@ def start_module(corpus: Corpus, config: ReleasedConfig, run: Run, member: int) 
 @torch.no_grad()
 def _export_member(module: ReleasedModule, corpus: Corpus, walk: Interactions) -> dict[str, Tensor]:
     """The tensors of a trained member."""
-    near, known = space_of(module.features, corpus, walk)
+    near, known = shortlists.space_of(module.features, corpus, walk)
     return {
         "tokens": module.encoder.tokens.weight.half(),
         "mixing": module.scaled_mixing(),
@@ -133,6 +146,73 @@ def _score_betas(
             ids = mixed(listed, beta, judge.depth).ids.cpu()
             totals[place] += judge.values(queries, ids).double().sum()
     return (totals / max(1, len(judge.queries))).tolist()
+
+
+def members_of(tensors: Mapping[str, Tensor], config: ReleasedConfig) -> list[Member]:
+    """The members of a model, from its tensors."""
+    members = []
+    for number in range(config.members):
+        names = ("tokens", "mixing", "bias", "near", "known", "classifiers")
+        tokens, mixing, bias, near, known, classifiers = (tensors[f"{number}.{n}"] for n in names)
+        encoder = BagEncoder(tokens, residual=False, rng=torch.Generator())
+        members.append(
+            Member(encoder, mixing, bias, shortlists.NearSpace(near, known), classifiers)
+        )
+    return members
+
+
+@torch.no_grad()
+def shortlist(
+    members: list[Member],
+    bags: Texts,
+    chosen: Interactions,
+    config: ReleasedConfig,
+    k: int,
+    exclude: Interactions | None,
+) -> ScoredShortlist:
+    """The shortlists of weighted bags, at least k long; scores are means over the members."""
+    features = [gelu(member.encoder.sums(bags)) for member in members]
+    near = torch.stack(
+        [
+            shortlists.near_scores(unit(vectors), member.space, chosen, config.neighbours)
+            for member, vectors in zip(members, features, strict=True)
+        ]
+    ).mean(dim=0)
+    nearest = best(near, max(k, config.shortlist), exclude)
+    ids, order = nearest.ids.sort(dim=1)
+    scores = torch.zeros_like(nearest.scores)
+    for member, vectors in zip(members, features, strict=True):
+        documents = add_residual(vectors, member.mixing, member.bias)
+        cosines = torch.einsum("bd,bsd->bs", documents, member.classifiers[ids.clamp(min=0)])
+        scores += (_SHARPNESS * (cosines - 1)).exp() / len(members)
+    return ScoredShortlist(ids, nearest.scores.gather(1, order), scores)
+
+
+def mixed(listed: ScoredShortlist, beta: float, k: int) -> TopK:
+    """The k best by beta e^{5 (v - 1)} + (1 - beta) sigmoid(near)."""
+    scores = beta * listed.classifier + (1 - beta) * listed.near.sigmoid()
+    return top_k_of(listed.ids, scores.masked_fill(listed.ids < 0, -torch.inf), k)
+
+
+def open_model(model: Model) -> Opened:
+    """Builds the members."""
+    config, tensors = ReleasedConfig(**model.config), model.tensors
+    members, n = members_of(tensors, config), tensors["0.near"].shape[0]
+    chosen = Interactions(tensors["known_offsets"], tensors["known_candidates"], None, n)
+    idf, pairs, beta = tensors["rarity"], tensors["pairs"], config.beta
+    assert beta is not None
+
+    def search_texts(texts: Texts, k: int, exclude: Interactions | None) -> TopK:
+        """The k candidates with the largest scores."""
+        bags = weigh(with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs)), idf)
+        numbers = n + max(k, config.shortlist) * config.width
+
+        def best_of(bags: Texts, hidden: Exclude) -> TopK:
+            return mixed(shortlist(members, bags, chosen, config, k, hidden), beta, k)
+
+        return search_blocks(bags, exclude, numbers, min(k, n), best_of)
+
+    return Opened(search_texts=search_texts)
 
 
 METHOD = replace(

@@ -104,9 +104,6 @@ def task_of(
     return task_on_shortlists(module, batches, corpus, config, mine, scores, classifier_loss)
 
 
-# ---------------------------------------------------------------------------------- module I
-
-
 def encoder_task(module: ReleasedModule, corpus: Corpus, config: ReleasedConfig) -> Task:
     """Candidates against documents of the batch, and documents against candidates plus a document.
 
@@ -157,9 +154,6 @@ class FrequencyBatches:
     def take(self, order: Tensor, number: int) -> Rows:
         queries = order[number * self.batch_size : (number + 1) * self.batch_size]
         return Rows(queries, self.rows.select(queries))
-
-
-# ---------------------------------------------------------------------------------- module III
 
 
 def classifier_loss(scores: Tensor, positive: Tensor, valid: Tensor) -> Tensor:

@@ -25,8 +25,6 @@ WALK_BLOCK = 2**13  # walks at a time
 DOCUMENT_BLOCK = 2**16  # training documents compared at a time
 PAIR_BLOCK = 2**16  # pairs of vectors multiplied at a time
 
-# ---------------------------------------------------------------------------------- the walk
-
 
 def random_walks(rows: Interactions, steps: int, kept: int, rng: torch.Generator) -> Interactions:
     """The candidates that a random walk from each one meets most often; [N, N], rows sum to 1.
@@ -73,9 +71,6 @@ def smoothed_texts(features: Encoder, corpus: Corpus, walk: Interactions) -> Ten
     return row_sums(walk, encode_all(features, corpus.labels), walk.grades)
 
 
-# ---------------------------------------------------------------------------------- nearness
-
-
 class NearSpace(NamedTuple):
     """The vectors that a document is compared with for its shortlist."""
 
@@ -111,9 +106,6 @@ def nearest_rows(vectors: Tensor, table: Tensor, count: int) -> TopK:
         best = top_k(vectors @ block.T, count)
         nearest = merge_top_k(nearest, TopK(best.ids + start, best.scores), count)
     return nearest
-
-
-# ---------------------------------------------------------------------------------- training
 
 
 @torch.no_grad()
