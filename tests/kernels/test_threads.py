@@ -11,7 +11,7 @@ from rankfold.kernels.threads import in_threads, inner, product
 from rankfold.objectives.implicit import ials
 from rankfold.objectives.quadratic import candidate_half, query_half
 from rankfold.solvers import pairs
-from rankfold.solvers.als import in_threads, sweep
+from rankfold.solvers.als import sweep
 from rankfold.solvers.least_squares import by_conjugate_gradients
 from rankfold.types import from_pairs
 

@@ -9,10 +9,7 @@ With ``Shards`` a process has only some rows of the candidates. A product of the
 all of them, some at a time. A product of the candidate step does the same and scatters its sums.
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -43,8 +40,6 @@ from rankfold.solvers.pairs import (
 )
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions
-
-T = TypeVar("T")
 
 
 def query_step(o: Objective, candidates: Tensor, solve: Solve, start: Tensor | None) -> Tensor:
@@ -176,31 +171,6 @@ def _rotated_step(
         for own_and_block in places:
             place(own_and_block)
     return solution, rotated_others, basis
-
-
-def in_threads(work: Callable[[T], None], blocks: Sequence[T]) -> None:
-    """Do the work for every block, several blocks at once, each with one thread.
-
-    Threads that share an operation wait for each other at its end, which costs most for the short
-    operations on a block that fits a cache. Meanwhile a thread started elsewhere also has one torch
-    thread.
-    """
-    n, inference = torch.get_num_threads(), torch.is_inference_mode_enabled()
-
-    def one(block: T) -> None:
-        with torch.inference_mode(inference):  # new threads do not inherit it
-            work(block)
-
-    if n == 1 or len(blocks) < 2:
-        for block in blocks:
-            work(block)
-        return
-    try:
-        with ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            for _ in pool.map(one, blocks):
-                pass
-    finally:
-        torch.set_num_threads(n)
 
 
 def _rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
