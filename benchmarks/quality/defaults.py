@@ -188,13 +188,14 @@ def fit_and_score(job: dict[str, Any], device_name: str, deadline: float) -> dic
     assert model is not None
     if method.finalize is not None:
         model = method.finalize(model, data.split("train").to(device), run)
-    figures = {s: Judged(data, s).mean(model, device) for s in ("validation", "test")}
+    splits = ("validation", "test")
+    figures = {split: round(Judged(data, split).mean(model, device), 5) for split in splits}
     cost = {
         "steps": history.number,
         "seconds": round(time.time() - began, 1),
         "device": device_name,
     }
-    return {**job, **figures, **cost, "config": dict(model.config)}
+    return {**job, **figures, **cost}
 
 
 def table(args: argparse.Namespace, names: list[str]) -> None:

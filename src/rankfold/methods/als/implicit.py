@@ -11,6 +11,7 @@ from rankfold.types import Choices, Comm, Interactions, Range
 
 # Defaults, see docs/decisions/0027-defaults-from-the-data.md
 _REG = 0.01
+_PLAIN_REG = 0.02  # of wrmf, times the square root of queries x candidates
 _RATIO = 10.0  # of the weight of all pairs to that of the chosen ones
 _MAX_BACKGROUND = 0.5
 
@@ -20,7 +21,7 @@ class _WrmfConfig(AlsConfig):
     """Settings of ``wrmf``."""
 
     reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: 0.01 sqrt(queries x candidates)"
+        None, at_least=0, help="regularisation (lambda); none: 0.02 sqrt(queries x candidates)"
     )
     alpha: float | None = setting(
         None, at_least=0, help="confidence of a pair is 1 + alpha; none: 1 over 10 times density"
@@ -30,7 +31,7 @@ class _WrmfConfig(AlsConfig):
     def for_data(self, rows: Interactions, comm: Comm) -> Self:
         """With the weights and, for nu = 0, about the regularisation of ``ials``, if open."""
         size, background = _size(rows, comm), _background(rows, comm)
-        reg = _REG * (size**0.5 if self.nu == 0 else 1.0)
+        reg = _REG if self.nu > 0 else _PLAIN_REG * size**0.5
         return replace(
             self,
             reg=reg if self.reg is None else self.reg,
