@@ -32,7 +32,7 @@ from rankfold.types import Run
 OUT = RESULTS / "quality" / "steady.jsonl"
 DRAWN = 10_000  # validation queries, at most
 DRAWN_SHARE = 0.6  # of them, at most: so that seeds differ on small sets
-BLEND = rg2._blend
+BLEND = rg2.blend
 DEFAULTS: dict[str, Any] = {
     **{name: getattr(racing, name) for name in ("STAGES", "MAX_ERRORS", "MIN_GAIN")},
     "blend": True,
@@ -82,7 +82,7 @@ def fit(name: str, variant: str, seed: int, device_name: str, deadline: float) -
         return None
     torch.set_num_threads(1)
     options = {**DEFAULTS, **VARIANTS[variant]}
-    rg2._blend = BLEND if options.pop("blend") else lambda weights: next(iter(weights))
+    rg2.blend = BLEND if options.pop("blend") else lambda weights: next(iter(weights))
     for key, value in options.items():
         setattr(racing, key, value)
     device, data = torch.device(device_name), load(name)

@@ -1,10 +1,12 @@
 """The config of every method accepts its search spaces, and the defaults are inside."""
 
 import pytest
+import torch
 
 from rankfold import config
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
-from rankfold.types import Choices, Range, Space
+from rankfold.types import Choices, Range, Space, from_pairs
 from rankfold.types.spaces import count_points
 
 PAPER = {name: one.paper_space for name, one in METHODS.items() if one.paper_space is not None}
@@ -30,7 +32,9 @@ def test_config_accepts_the_bounds(name: str, space: Space) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_defaults_are_inside_the_space(name: str) -> None:
     """The first trial of a search is the method with its defaults."""
-    defaults = METHODS[name].config()
+    places = torch.arange(20_000)  # 2,000 queries with 10 pairs each
+    rows = from_pairs(places // 10, places % 1000, None, (2000, 1000))
+    defaults = METHODS[name].config().for_data(rows, SINGLE_PROCESS)
     for setting, where in METHODS[name].space.items():
         assert where.holds(getattr(defaults, setting)), setting
 

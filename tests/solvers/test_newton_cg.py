@@ -13,23 +13,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankfold.errors import UserError
 from rankfold.solvers.newton_cg import (
-    RG2,
     Iterate,
-    LossForm,
     NewtonLimits,
     Params,
+    flatten,
+    newton_cg,
+    newton_step,
+    start,
+    unflatten,
+)
+from rankfold.solvers.ranking_loss import (
+    RG2,
+    LossForm,
     RankingLoss,
     Vectors,
-    flatten,
     gauss_newton_product,
     hessian_product,
     loss_and_gradient,
     loss_at,
-    newton_cg,
-    newton_step,
     rg2_value_and_gradient,
-    start,
-    unflatten,
 )
 from rankfold.types import Interactions, from_pairs
 

@@ -12,7 +12,8 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
-from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, PathSearch, _blend
+from rankfold.methods.closed_form.racing import blend
+from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, PathSearch
 from rankfold.solvers.path import PathPoint
 from rankfold.training import checkpoint
 from rankfold.training.history import History, validation_score
@@ -62,9 +63,9 @@ def test_a_point_as_good_as_the_best_of_the_path_is_chosen(seed: int) -> None:
 def test_the_choice_is_the_mean_of_points_that_cannot_be_told_apart() -> None:
     one, other = PathPoint(1, 16, 0.0, 0.1), PathPoint(1, 64, 0.5, 0.1)
     elsewhere = PathPoint(2, 200, 0.9, 0.3)
-    assert _blend({one: 1.0}) == one
-    assert _blend({one: 1.0, other: 1.0, elsewhere: 0.9}) == PathPoint(1, 32, 0.25, 0.1)
-    assert _blend({other: 1.0, one: 0.25}) == PathPoint(1, 49, 0.4, 0.1)
+    assert blend({one: 1.0}) == one
+    assert blend({one: 1.0, other: 1.0, elsewhere: 0.9}) == PathPoint(1, 32, 0.25, 0.1)
+    assert blend({other: 1.0, one: 0.25}) == PathPoint(1, 49, 0.4, 0.1)
 
 
 def test_scores_of_the_path_are_those_of_the_models_at_its_points(data: Dataset) -> None:

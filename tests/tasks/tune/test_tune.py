@@ -15,6 +15,7 @@ from text_samples import random_data
 
 import rankfold as rf
 from rankfold import config
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
 from rankfold.tasks.tune import TuneResult, tune
@@ -54,8 +55,8 @@ def test_the_best_trial_is_kept_and_can_be_fitted_again(
     assert rf.load(whole / "model").model.notes["trial"] == tuned.best.number
 
 
-def test_the_first_trial_has_the_defaults(reference: TuneResult) -> None:
-    defaults = METHODS["ials"].config()
+def test_the_first_trial_has_the_defaults(reference: TuneResult, data: Dataset) -> None:
+    defaults = METHODS["ials"].config().for_data(data.split("train"), SINGLE_PROCESS)
     assert reference.trials[0].settings == {"reg": defaults.reg, "background": defaults.background}
     assert len({trial.settings["reg"] for trial in reference.trials}) == 5
 

@@ -75,7 +75,7 @@ WRMF = method(
     _WrmfConfig,
     "weighted matrix factorisation with confidence 1 + alpha, by alternating least squares",
     paper="hu2008",
-    space={"reg": Range(0.1, 100.0, log=True), "alpha": Range(1.0, 200.0, log=True)},
+    space={"reg": Range(0.1, 10_000.0, log=True), "alpha": Range(1.0, 3000.0, log=True)},
     paper_space={  # [rg2], appendix B.3
         "reg": Choices((0.0, 0.1, 0.01, 0.001)),
         "alpha": Choices((0.5, 1.0, 2.0, 4.0, 8.0)),
@@ -87,7 +87,7 @@ IALS = method(
     _IalsConfig,
     "a square for each pair and a small one for all others, by alternating least squares",
     paper="rendle2022",
-    space={"reg": Range(1e-4, 0.03, log=True), "background": Range(0.001, 0.3, log=True)},
+    space={"reg": Range(3e-4, 0.1, log=True), "background": Range(3e-4, 1.0, log=True)},
     paper_space={  # the 16 points that rankfold's benchmarks give to every library
         "reg": Choices((0.0003, 0.001, 0.003, 0.01)),
         "background": Choices((0.003, 0.01, 0.03, 0.1)),

@@ -111,5 +111,5 @@ METHOD = Method(
     answers=("histories",),
     own_search=True,
     paper="steck2019",
-    space={"reg": Range(10.0, 3000.0, log=True)},
+    space={"reg": Range(1.0, 3000.0, log=True)},
 )

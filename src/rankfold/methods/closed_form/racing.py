@@ -6,13 +6,14 @@ left cannot be told apart: each point has a weight by its distance from the best
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import row_offset, sum_over_ranks
+from rankfold.solvers.path import PathPoint
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Judge
 
@@ -85,6 +86,26 @@ def mean(values: Tensor) -> tuple[float, float]:
     """The mean and its standard error."""
     spread = float(values.double().std()) if len(values) > 1 else 0.0
     return float(values.double().mean()), spread / len(values) ** 0.5
+
+
+def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
+    """The weighted mean of the points with the best exponents.
+
+    Points that cannot be told apart differ by chance. Their mean is as good, and steadier.
+    """
+    place = next(iter(weights)).place
+    own = {point: weight for point, weight in weights.items() if point.place == place}
+    total = sum(own.values())
+
+    def mean_of(value: Callable[[PathPoint], float]) -> float:
+        known = {value(point) for point in own}
+        if len(known) == 1:
+            return known.pop()
+        return round(sum(weight * value(point) for point, weight in own.items()) / total, 3)
+
+    rank = round(math.exp(mean_of(lambda point: math.log(point.rank))))
+    threshold, discount = mean_of(lambda p: p.threshold), mean_of(lambda p: p.discount)
+    return PathPoint(place, rank, threshold, discount)
 
 
 def _evenly(queries: Tensor, n: int, comm: Comm) -> Tensor:

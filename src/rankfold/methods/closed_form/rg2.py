@@ -5,8 +5,7 @@ line, which is searched uphill from its middle. The points of all paths are comp
 validation queries (``race``).
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -21,7 +20,7 @@ from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.threads import in_threads
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form import spectral
-from rankfold.methods.closed_form.racing import RacingStage, mean, race, stages
+from rankfold.methods.closed_form.racing import RacingStage, blend, mean, race, stages
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
@@ -308,12 +307,12 @@ class PathSearch:
     def blended(self, points: list[PathPoint]) -> PathPoint:
         """The mean of the points that may be the best, or the best if it is clearly better."""
         weights = race(points, self.values, self.measure, len(self.stages))
-        best, blend = next(iter(weights)), _blend(weights)
-        for stage in range(len(self.values.get(blend, [])), len(self.values[best])):
-            measured = self.measure([blend], stage)[blend]
-            self.values.setdefault(blend, []).append(measured)
-        lead, error = mean(torch.cat(self.values[best]) - torch.cat(self.values[blend]))
-        return best if lead > error else blend
+        best, middle = next(iter(weights)), blend(weights)
+        for stage in range(len(self.values.get(middle, [])), len(self.values[best])):
+            measured = self.measure([middle], stage)[middle]
+            self.values.setdefault(middle, []).append(measured)
+        lead, error = mean(torch.cat(self.values[best]) - torch.cat(self.values[middle]))
+        return best if lead > error else middle
 
     def model(self, point: PathPoint) -> Model:
         spectrum, solution = self.solved[point.place].spectrum, self.solution(point)
@@ -355,26 +354,6 @@ class PathSearch:
         score, error = mean(torch.cat(self.values[point]))
         exponents = {"query_exponent": e, "candidate_exponent": beta}
         return {**exponents, **settings, "score": score, "error": error}
-
-
-def _blend(weights: Mapping[PathPoint, float]) -> PathPoint:
-    """The weighted mean of the points with the best exponents.
-
-    Points that cannot be told apart differ by chance. Their mean is as good, and steadier.
-    """
-    place = next(iter(weights)).place
-    own = {point: weight for point, weight in weights.items() if point.place == place}
-    total = sum(own.values())
-
-    def mean_of(value: Callable[[PathPoint], float]) -> float:
-        known = {value(point) for point in own}
-        if len(known) == 1:
-            return known.pop()
-        return round(sum(weight * value(point) for point, weight in own.items()) / total, 3)
-
-    rank = round(math.exp(mean_of(lambda point: math.log(point.rank))))
-    threshold, discount = mean_of(lambda p: p.threshold), mean_of(lambda p: p.discount)
-    return PathPoint(place, rank, threshold, discount)
 
 
 def _with_defaults(config: Config) -> Config:

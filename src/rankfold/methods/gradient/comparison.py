@@ -217,6 +217,7 @@ def sampler_context(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS
     """The arguments of a sampler: those that the method has as settings, defaults for the rest."""
     names = ("negatives", "popularity", "cache_share", "draw")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    config = config.for_data(rows, comm)
     batch_size = min(config.batch_size, max(1, int(sum_over_ranks(rows.n_pairs, comm))))
     return SamplerContext(drawn_counts(rows, comm), batch_size, **given, comm=comm)
 

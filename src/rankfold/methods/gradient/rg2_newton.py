@@ -13,6 +13,7 @@ from rankfold.encoders.towers import Towers
 from rankfold.methods.gradient.model import EncoderKind, make_encoder, model_of, open_model
 from rankfold.methods.pair_weights import training_rows
 from rankfold.solvers import newton_cg as newton
+from rankfold.solvers import ranking_loss
 from rankfold.types import Dataset, Interactions, Method, Range, Run, Step
 
 _STATE = ("params", "gradient", "direction", "loss", "damping")
@@ -83,9 +84,9 @@ def _descent(
         {name: parameter.detach().clone() for name, parameter in module.named_parameters()},
         rows,
         config.reg / (rows.n_queries + rows.n_candidates),
-        form=newton.LossForm(config.objective, config.alpha),
+        form=ranking_loss.LossForm(config.objective, config.alpha),
         steps=steps,
-        curvature=newton.hessian_product if is_table else newton.gauss_newton_product,
+        curvature=ranking_loss.hessian_product if is_table else ranking_loss.gauss_newton_product,
         limits=newton.NewtonLimits(steps=config.products),
         state=state,
     )

@@ -32,7 +32,7 @@ from rankfold.methods.text.siamesexml import mix
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.models.ranker import Ranker
-from rankfold.models.search import best
+from rankfold.models.ranking import best
 from rankfold.types import Dataset, Interactions, from_pairs
 
 
