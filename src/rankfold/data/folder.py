@@ -1,7 +1,5 @@
 """Prepared data on disk: a folder that is memory-mapped when it is loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial

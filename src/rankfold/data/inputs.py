@@ -1,7 +1,5 @@
 """The inputs of ``prepare``: which reader reads what, by the options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product

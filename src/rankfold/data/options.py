@@ -3,8 +3,6 @@
 The command line reads them from here, so this module imports neither torch nor polars.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module

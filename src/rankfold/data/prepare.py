@@ -1,7 +1,5 @@
 """From files and tables to prepared data: read, number, filter, split, summarise."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace

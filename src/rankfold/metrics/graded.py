@@ -5,8 +5,6 @@ negatives. A metric has a value per threshold, and the mean over the thresholds 
 sides is reported; ``order`` has one value for all grades.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple

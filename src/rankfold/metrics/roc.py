@@ -4,8 +4,6 @@ A row passes a cut if its score is above it. A metric here takes a curve, which 
 pass each cut, and a false-positive rate; it gives one value per curve.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@
 text that comes from data; charts escape their own text. Importing this needs the extra ``report``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers as text: times, sizes, p values, lists."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, TypeGuard

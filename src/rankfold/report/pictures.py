@@ -1,7 +1,5 @@
 """Pictures as SVG files: the charts of a diagnosis, and the path of a spectral fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product

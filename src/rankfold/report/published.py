@@ -1,7 +1,5 @@
 """Published figures beside measured ones: rows, numbered by their sources, and notes on them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The scales of a chart: linear, logarithmic, or categories side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The results of a comparison in a few sentences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import median

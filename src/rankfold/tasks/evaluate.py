@@ -1,7 +1,5 @@
 """How well a model ranks or grades a held-out split."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

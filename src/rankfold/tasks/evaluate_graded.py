@@ -1,7 +1,5 @@
 """How well a model grades a held-out split, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How well a model ranks a held-out split: every candidate is ranked, seen pairs are hidden."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A score is the inner product of a query's vector and a candidate's. Row i of eve
 and id i in ``index.faiss``, is the i-th key of that side.
 """
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Ranked lists for many queries, or grades for many rows: files in, one file out."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

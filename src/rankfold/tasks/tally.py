@@ -1,7 +1,5 @@
 """The values of metrics over ranked lists, block by block: of all queries and by frequency."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

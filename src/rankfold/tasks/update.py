@@ -1,7 +1,5 @@
 """Updates of a model on disk, without a fit: ``add`` pairs, ``extend``, ``forget``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A space leaves out ``width`` (the cost of a model is for a person to decide), ta
 ``fpr``, and everything that a method selects on validation by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """Two row spaces: the pairs of one in the rows of the other, matched by key."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Data sets of pairs: from numbered pairs, or from a scipy.sparse matrix; their fingerprints."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ stay missing. In an untyped file (CSV, JSON lines) text that is all numbers is n
 one text is text. Columns of other types (lists, dates, bytes) and empty columns are dropped.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The schema of the columns (which of them are informative, the levels of categori
 train only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ The order is the one given, else that of the input, else numeric order. Text has
 own: it is never sorted alphabetically.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

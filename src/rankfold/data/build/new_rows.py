@@ -1,7 +1,5 @@
 """New rows for a fitted model of graded rows, by the columns that the model knows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import nan
 from pathlib import Path

@@ -4,8 +4,6 @@ Every key of a table gets a row, with pairs or without. The tables do not change
 pair.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain

@@ -6,8 +6,6 @@ least one. A split by whole queries applies these rules to queries in place of p
 then makes a share of each held-out query's pairs its history (number 3), and judges the others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

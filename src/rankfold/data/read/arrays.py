@@ -5,8 +5,6 @@ be one array per split, as in MedMNIST: ``train_images``, ``val_images``, ... Th
 another array of grades.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names of columns: which column of a table holds what."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -7,8 +7,6 @@ unusable rows. A line is ``text TAB labels``, with spaces between labels.
 Documents are the queries, labels the candidates. A document without labels is kept, without pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -1,7 +1,5 @@
 """Paths and bytes: which files an input names, and their content, decompressed."""
 
-from __future__ import annotations
-
 import glob
 import io
 import zipfile

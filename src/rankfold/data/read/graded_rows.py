@@ -3,8 +3,6 @@
 Columns and grades are kept as written. ``build.grades`` and ``build.graded`` interpret them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby

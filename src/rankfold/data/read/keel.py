@@ -15,8 +15,6 @@
 is not in ``@inputs``, if there is exactly one; without either it is the last attribute.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice

@@ -1,7 +1,5 @@
 """Tables in memory: polars, pandas, Arrow, scipy.sparse, arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ numbered from 0, including unusable rows. A table without texts holds keys of kn
 is a text, or ``text TAB labels`` as for ``prepare``; the labels are ignored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

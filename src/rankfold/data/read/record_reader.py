@@ -3,8 +3,6 @@
 It is slow, and used where polars would refuse a file or misread it.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Sparse matrices as text: a header of sizes, then a row ``column:value ...`` per line."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence

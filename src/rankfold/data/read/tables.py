@@ -7,8 +7,6 @@ reads the file and records the bad lines.
 Pairs become a temporary Parquet file of the needed columns, with a reason beside each unusable row.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 import shutil

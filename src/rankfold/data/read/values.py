@@ -1,7 +1,5 @@
 """Values of columns: keys, grades and times from any type that polars reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

@@ -16,8 +16,6 @@ Keys are numbers: a training document has the number of its row, a test document
 row plus the number of training documents, a label the number of its column. All of them get rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 The output of a file is the grade; the header lists its values in ascending order.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Compare methods on the same data: equal budgets, several seeds, paired tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Example queries of the test split: their results and the correct candidates."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The peak memory of the process during some work."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The plan of a comparison: names, settings, seeds. All errors are raised before the work."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A protocol is a set of defaults: options that are given override it. To add one:
 published figures in ``published.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ They were measured by others, with other seeds and often other splits of the sam
 an entry here with the source of each row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -9,8 +9,6 @@ DIR/runs/NAME/model-0/    its model, until it is tested
 DIR/runs/NAME/error.txt   the traceback of a failure, until the next attempt
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The results of a comparison as a JSON document and a table; docs/reference/results.md."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -1,7 +1,5 @@
 """Tune, fit and test one method; each finished part is saved at once."""
 
-from __future__ import annotations
-
 import gc
 import traceback
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ The sample is the set of queries or graded rows; seeds are averaged first. Memor
 the number of queries, and the same seed gives the same numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

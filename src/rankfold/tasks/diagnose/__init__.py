@@ -1,7 +1,5 @@
 """The papers' theorems as measurements. To add one: a file, a line in ``DIAGNOSES``, a test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, make_dataclass
 from typing import Any

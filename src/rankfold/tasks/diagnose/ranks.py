@@ -4,8 +4,6 @@ An estimate has two errors. The cache holds a sample of the rows, which is rando
 come from earlier encoders, which Proposition 2 of [cba] bounds.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any

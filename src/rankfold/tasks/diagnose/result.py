@@ -1,7 +1,5 @@
 """The result of a diagnosis: plain data and the charts to draw."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 

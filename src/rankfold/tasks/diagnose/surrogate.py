@@ -3,8 +3,6 @@
 Figure 3 of [cba]: scores of positives are normal around .7, those of negatives around .3.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict, dataclass
 

@@ -1,7 +1,5 @@
 """The unchanged training of ``cba``, with a callback before each step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 The Gaussian weights of negatives around the tolerated rate are derived from it.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Fit a method: run its steps, keep the best on validation, stop early, survive a kill."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from inspect import cleandoc

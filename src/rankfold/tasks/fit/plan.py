@@ -1,7 +1,5 @@
 """What is fitted, on which data and how: everything is checked before the work begins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path

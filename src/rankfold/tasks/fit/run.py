@@ -3,8 +3,6 @@
 Each step is scored on validation; the loop writes checkpoints and stops early.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic

@@ -1,7 +1,5 @@
 """The plan of a search: its space, the points tried first, and its limits."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """The files of a search beside its study: trials, the best settings and their model."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
