@@ -43,7 +43,9 @@ def main() -> int:
     for name, theirs in THEIRS.items():
         for k in CUTS:
             values = evaluate(qrels, run, f"{theirs}@{k}", return_mean=False)
-            difference = (METRICS[name](judged, k) - torch.as_tensor(values)).abs().max().item()
+            difference = (
+                (METRICS[name].value(judged, k) - torch.as_tensor(values)).abs().max().item()
+            )
             print(f"{f'{name}@{k}':<16} largest difference {difference:.1e}")
             worst = max(worst, difference)
     print(f"largest of all {worst:.1e}, allowed {TOLERANCE:.0e}")

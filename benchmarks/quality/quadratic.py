@@ -135,7 +135,7 @@ class Judged:
 
     def values(self, queries: Tensor, ids: Tensor, metric: str = SELECTED_BY) -> Tensor:
         spec = parse(metric)
-        return METRICS[spec.name](judge(ids.cpu(), self.truth.select(queries)), spec.k)
+        return METRICS[spec.name].value(judge(ids.cpu(), self.truth.select(queries)), spec.k)
 
     def means(self, model: Model) -> dict[str, float]:
         queries = self.queries

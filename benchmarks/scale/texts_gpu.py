@@ -238,7 +238,7 @@ class Judged:
     def values(self, queries: Tensor, ids: Tensor) -> Tensor:
         spec = parse(SELECTED_BY)
         truth = self.data.split("validation").select(queries)
-        return METRICS[spec.name](judge(ids.cpu(), truth), spec.k)
+        return METRICS[spec.name].value(judge(ids.cpu(), truth), spec.k)
 
 
 def whole(method: str, place: Place, **settings: Any) -> Row:
