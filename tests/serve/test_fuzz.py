@@ -56,7 +56,7 @@ def fuzz(live: Live, home: Path, *words: str) -> str:
 
 
 def test_responses_match_the_document(live: Live, tmp_path: Path) -> None:
-    fuzz(live, tmp_path, "--phases", "coverage,fuzzing", "-n", "4", "--max-time", "25")
+    fuzz(live, tmp_path, "--phases", "coverage,fuzzing", "-n", "4", "--max-time", "15")
 
 
 @pytest.mark.slow

@@ -220,7 +220,7 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
         "from rankfold.training import loop\n"
         "loop.PAUSE_SECONDS = -1.0\n"
         f"rf.fit({name!r}, sys.argv[1], out=sys.argv[2], checkpoint_seconds=0, "
-        f"report=lambda *_: time.sleep(.02), **{options!r})\n"
+        f"report=lambda *_: time.sleep(.05), **{options!r})\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "data"), str(out)]
     process = subprocess.Popen(command)
