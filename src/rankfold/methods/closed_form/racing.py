@@ -2,7 +2,7 @@
 
 All points are measured on a sample. Those that may still be better than the best by more than
 ``MIN_GAIN`` are measured on equally many further queries, then on twice as many, and so on. What is
-left cannot be told apart: each point has a weight by its distance from the best.
+left cannot be distinguished: each point has a weight by its distance from the best.
 """
 
 import math
@@ -91,7 +91,7 @@ def mean(values: Tensor) -> tuple[float, float]:
 def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
     """The weighted mean of the points with the best exponents.
 
-    Points that cannot be told apart differ by chance. Their mean is as good, and steadier.
+    Points that cannot be distinguished differ by chance. Their mean is as good, and steadier.
     """
     place = next(iter(weights)).place
     own = {point: weight for point, weight in weights.items() if point.place == place}
