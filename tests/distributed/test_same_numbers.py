@@ -17,7 +17,7 @@ from rankfold.models.ranker import Ranker
 from rankfold.types import Comm
 
 METRICS = ["ndcg@10", "recall@5", "coverage@5", "psp@5", "popularity@5"]
-SHARDED = {"candidate_memory": 1100}  # bytes: candidates are divided, about 12 or 24 at a time
+SHARDED = {"candidate_memory": 1100, "tail": "none"}  # bytes: about 12 or 24 candidates at a time
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "popularity": ("popularity", {}),
     "rg2": ("rg2", {"width": 8, "path_queries": 20, "tolerance": 1e-4}),
@@ -180,6 +180,7 @@ def test_all_ranks_use_blocks_of_the_same_size(tmp_path: Path) -> None:
     table = pl.DataFrame({"query": queries.numpy(), "candidate": candidates.numpy()})
     rf.prepare(table, out=tmp_path / "data", shards=2)
     options = {"width": 8, "tolerance": 1e-6, "memory_budget": 40960, "candidate_memory": 400}
+    options |= {"tail": "none"}
     first, second = run_ranks(2, fit_rg2, tmp_path / "data", options)
     config, scores = fit_rg2(SINGLE_PROCESS, tmp_path / "data", options)
     assert first == second

@@ -49,8 +49,17 @@ class Exact:
         self.memory_budget = memory_budget  # bytes, besides arguments and results
         self._largest = _largest_entry(self.candidates, "candidate")
 
-    def search(self, vectors: Tensor, k: int, exclude: Exclude = None, allow: Allow = None) -> TopK:
+    def search(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Exclude = None,
+        allow: Allow = None,
+        extra: Interactions | None = None,
+    ) -> TopK:
         """As ``Index.search``; [B, min(k, N)], padded with -1 and -inf.
+
+        The grades of ``extra`` are added to the inner products. A pair may occur several times.
 
         Scores are float64 if the vectors or the candidates are, else float32. The memory budget
         changes them by no more than the rounding of a product, and not at all for integers.
@@ -59,12 +68,12 @@ class Exact:
         dtype = self._score_type(vectors)
         self.check(vectors, exclude, allow)
         if allow is not None:
-            return self._search_among(vectors, k, exclude, allow)
+            return self._search_among(vectors, k, exclude, allow, extra)
         ids = torch.empty(len(vectors), k, dtype=torch.int64, device=vectors.device)
         results = TopK(ids, torch.empty_like(ids, dtype=dtype))
         if ids.numel() == 0:
             return results
-        if vectors.is_cuda and self._search_fused(vectors, exclude, results):
+        if vectors.is_cuda and extra is None and self._search_fused(vectors, exclude, results):
             return results
         converted = not vectors.dtype == self.candidates.dtype == dtype
         plan = make_plan(
@@ -78,8 +87,10 @@ class Exact:
         buffer = results.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
         for start, stop in _query_blocks(len(vectors), exclude, plan):
             pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
+            added = None if extra is None else extra.part(start, stop)
             block = vectors[start:stop].to(dtype)
-            self._search_block(block, pairs, plan, buffer, TopK(*(t[start:stop] for t in results)))
+            best = TopK(*(t[start:stop] for t in results))
+            self._search_block(block, pairs, added, plan, buffer, best)
         return results
 
     def check(self, vectors: Tensor, exclude: Exclude, allow: Allow = None) -> None:
@@ -111,7 +122,14 @@ class Exact:
         """Nothing to describe."""
         return {}
 
-    def _search_among(self, vectors: Tensor, k: int, exclude: Exclude, allow: Tensor) -> TopK:
+    def _search_among(
+        self,
+        vectors: Tensor,
+        k: int,
+        exclude: Exclude,
+        allow: Tensor,
+        extra: Interactions | None,
+    ) -> TopK:
         """Search the allowed candidates; their vectors are copied one part at a time."""
         results = no_results(len(vectors), k, vectors.device)
         results = TopK(results.ids, results.scores.to(self._score_type(vectors)))
@@ -120,7 +138,8 @@ class Exact:
         for part in allow.to(vectors.device).split(size):
             inner = Exact(self.candidates[part], self.memory_budget)
             hidden = None if exclude is None else pairs_among(exclude, part)
-            ids, scores = inner.search(vectors, k, hidden)
+            added = None if extra is None else pairs_among(extra, part)
+            ids, scores = inner.search(vectors, k, hidden, extra=added)
             best = TopK(part[ids.clamp(min=0)].where(ids >= 0, -1), scores)
             results = merge_top_k(results, best, k)
         return results
@@ -142,13 +161,21 @@ class Exact:
         return True
 
     def _search_block(
-        self, block: Tensor, pairs: nearest.Pairs | None, plan: Plan, buffer: Tensor, results: TopK
+        self,
+        block: Tensor,
+        pairs: nearest.Pairs | None,
+        extra: Interactions | None,
+        plan: Plan,
+        buffer: Tensor,
+        results: TopK,
     ) -> None:
         """Fill ``results``: the best of all candidates for a block of queries, tile by tile."""
         k = results.ids.shape[1]
         for first in range(0, len(self.candidates), plan.candidates):
             tile = self.candidates[first : first + plan.candidates].to(block.dtype)
             scores = _scores(block, tile, buffer, k)
+            if extra is not None:
+                _add(scores, extra, first, len(tile))
             if pairs is not None:
                 _hide(scores, pairs, first, len(tile))
             for start in range(0, len(block), plan.rows):
@@ -236,6 +263,17 @@ def _scores(block: Tensor, tile: Tensor, buffer: Tensor, k: int) -> Tensor:
     torch.mm(block, tile.T, out=scores[:, : len(tile)])
     scores[:, len(tile) :] = -torch.inf
     return scores
+
+
+def _add(scores: Tensor, extra: Interactions, first: int, n: int) -> None:
+    """Add the grades of the pairs with the n candidates from ``first`` on."""
+    assert extra.grades is not None
+    rows, columns, values = extra.query_of_pair().long(), extra.candidates.long(), extra.grades
+    if n < extra.n_candidates:
+        here = (columns >= first) & (columns < first + n)
+        rows, columns, values = rows[here], columns[here] - first, values[here]
+    flat = scores.view(-1)
+    flat.scatter_add_(0, rows.mul_(scores.shape[1]).add_(columns), values.to(scores.dtype))
 
 
 def _hide(scores: Tensor, pairs: nearest.Pairs, first: int, n: int) -> None:

@@ -77,7 +77,7 @@ def _search_filtered(
         deeper: dict[int, int] = {}
         for rows in some.split(index.block(depth)):
             fetched = index.fetch(vectors[rows], depth)
-            visible = ~_is_hidden(fetched.ids, _rows_of(exclude, rows), allow, n)
+            visible = ~is_hidden(fetched.ids, _rows_of(exclude, rows), allow, n)
             _write_rows(results, rows, _best_visible(fetched, visible, k))
             near = visible[:, : max(k, depth // 2)].sum(dim=1).tolist()
             for b, inside, left in zip(rows.tolist(), near, visible.sum(1).tolist(), strict=True):
@@ -134,7 +134,7 @@ def _best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
     ids, scores = fetched
     if bool((scores[:, 1:] == scores[:, :-1]).any()):
         seen = ids >= 0 if visible is None else visible
-        return _best_k(ids, scores.masked_fill(~seen, -torch.inf), k)
+        return best_k(ids, scores.masked_fill(~seen, -torch.inf), k)
     if visible is None:
         return TopK(ids[:, :k], scores[:, :k])
     places = (~visible).sort(dim=1, stable=True).indices[:, :k]
@@ -157,10 +157,11 @@ def pairs_among(pairs: Interactions, allow: Tensor) -> Interactions:
     candidates = pairs.candidates.to(allow.device, torch.int64)
     kept, places = _find(candidates, allow)
     rows = pairs.query_of_pair().to(allow.device, torch.int64)
-    return from_pairs(rows[kept], places[kept], None, (pairs.n_queries, len(allow)))
+    grades = None if pairs.grades is None else pairs.grades.to(allow.device)[kept]
+    return from_pairs(rows[kept], places[kept], grades, (pairs.n_queries, len(allow)))
 
 
-def _is_hidden(ids: Tensor, exclude: Exclude, allow: Allow, n: int) -> Tensor:
+def is_hidden(ids: Tensor, exclude: Exclude, allow: Allow, n: int) -> Tensor:
     """Which of the ids [B, K] are pads, excluded for their query, or not allowed."""
     hidden = ids < 0
     if exclude is not None and exclude.n_pairs > 0:
@@ -172,7 +173,7 @@ def _is_hidden(ids: Tensor, exclude: Exclude, allow: Allow, n: int) -> Tensor:
     return hidden
 
 
-def _best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
+def best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
     """The k largest scores of [B, K'], equal ones by ascending id; padded to k."""
     if ids.shape[1] < k:
         more = no_results(len(ids), k - ids.shape[1], ids.device)

@@ -13,12 +13,14 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.index.build import COSINE, MakeIndex, MeasuredIndex, build, find_kind
 from rankfold.index.exact import PAIR_BYTES, Exact
+from rankfold.index.extra import merge_extra
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
 from rankfold.methods import METHODS
-from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK
+from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK, kept_histories
 
-_MAX_BLOCK_TEXTS = 4096  # encoded at a time
+_MAX_BLOCK_TEXTS = _MAX_BLOCK_QUERIES = 4096  # encoded, and given extra scores, at a time
+_EXTRA_BYTES = 4096  # upper bound of what the extra scores of a pair of a history take
 _TOKEN_BYTES = 128  # upper bound of what is allocated per token of a block, besides its vector
 
 
@@ -64,18 +66,19 @@ class Searcher:
 
     def of_queries(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
         """The k best candidates of the model's queries ``rows`` [B]; [B, min(k, N)]."""
-        if self.opened.search_histories is not None:
-            known = kept_histories(self.model, self.chosen.n_candidates)
-            return self.of_histories(known.select(rows.to(self._device)), k, filter)
+        known = kept_histories(self.model, self.chosen.n_candidates)
+        histories = None if known is None else known.select(rows.to(self._device))
+        if self.opened.search_histories is not None and histories is not None:
+            return self.of_histories(histories, k, filter)
         if "queries" in self.model.tensors:
-            return self.of_vectors(self.model.tensors["queries"][rows], k, filter)
+            return self.of_vectors(self.model.tensors["queries"][rows], k, filter, histories)
         return self.of_texts(self._texts_of(rows), k, filter)
 
     def of_histories(self, rows: Interactions, k: int, filter: Filter = NO_FILTER) -> TopK:
         """The k best candidates of new queries; row b of ``rows`` is the history of query b."""
         search = self.opened.search_histories
         if search is None:
-            return self.of_vectors(self._folded_in(rows), k, filter)
+            return self.of_vectors(self._folded_in(rows), k, filter, rows)
         rows = rows.to(self._device)
         parts = [
             search(rows.part(start, stop), k, hidden)
@@ -98,10 +101,37 @@ class Searcher:
         blank = texts.counts().to(self._device) == 0
         return self._by_popularity(blank, _joined(parts), filter)
 
-    def of_vectors(self, vectors: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
-        """The k best candidates of query vectors [B, D]."""
-        top = self.index.search(vectors, k, *filter)
+    def of_vectors(
+        self,
+        vectors: Tensor,
+        k: int,
+        filter: Filter = NO_FILTER,
+        histories: Interactions | None = None,
+    ) -> TopK:
+        """The k best candidates of query vectors [B, D], with the histories that they encode."""
+        if self.opened.extra is None or histories is None:
+            top = self.index.search(vectors, k, *filter)
+        else:
+            top = self._with_extra(vectors, k, filter, histories.to(self._device))
         return self._by_popularity((vectors == 0).all(dim=1), top, filter)
+
+    def _with_extra(self, vectors: Tensor, k: int, filter: Filter, histories: Interactions) -> TopK:
+        """The k best by inner products and the extra scores of histories, block by block."""
+        assert self.opened.extra is not None
+        index, parts = self.index, []
+        most = max(1, self.memory_budget // 4 // _EXTRA_BYTES)
+        for start, stop in (
+            blocks(histories, _MAX_BLOCK_QUERIES, most) if len(vectors) else [(0, 0)]
+        ):
+            own, extra = vectors[start:stop], self.opened.extra(histories.part(start, stop))
+            hidden = None if filter.exclude is None else filter.exclude.part(start, stop)
+            if isinstance(index, Exact):
+                parts.append(index.search(own, k, hidden, filter.allow, extra))
+            else:
+                candidates = self.model.tensors["candidates"]
+                found = index.search(own, k, hidden, filter.allow)
+                parts.append(merge_extra(found, own, candidates, extra, hidden, filter.allow))
+        return _joined(parts)
 
     def like(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
         """The k candidates most similar to each of ``rows`` [B] by cosine, without itself."""
@@ -299,9 +329,3 @@ def _no_histories(model: Model) -> UserError:
         f"{model.method} cannot be queried by history",
         hint=f"search with a known query, or fit one of {', '.join(able)}",
     )
-
-
-def kept_histories(model: Model, n_candidates: int) -> Interactions:
-    """The history of each query, kept by a model with its own search over histories."""
-    tensors = model.tensors
-    return Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n_candidates)

@@ -18,8 +18,18 @@ from rankfold.data.read.keyed_tables import KeyedTable, TextTable, as_texts, ope
 from rankfold.data.read.reading import BadRows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.models.search import has_own_search, kept_histories, ranks_by_text, union
-from rankfold.types import Columns, Dataset, Features, Interactions, Key, Model, Vocabulary
+from rankfold.models.search import has_own_search, ranks_by_text, union
+from rankfold.types import (
+    Columns,
+    Dataset,
+    Features,
+    Interactions,
+    Key,
+    Model,
+    Vocabulary,
+    history_tensors,
+    kept_histories,
+)
 
 if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
@@ -113,9 +123,8 @@ def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
     tensors = dict(ranker.model.tensors)
     for name in tensors.keys() & {*METHODS[ranker.model.method].per_query, _FOLDED_IN}:
         tensors[name] = _rows(tensors[name], rows)
-    if _keeps_histories(ranker.model):
-        known = kept_histories(ranker.model, len(ranker.candidates))
-        tensors |= _history_tensors(arrange(known, rows))
+    if (known := kept_histories(ranker.model, len(ranker.candidates))) is not None:
+        tensors |= history_tensors(arrange(known, rows))
     return replace(
         ranker,
         model=replace(ranker.model, tensors=tensors),
@@ -132,9 +141,8 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
     tensors, n = dict(ranker.model.tensors), len(candidates)
     for name in tensors.keys() & {*METHODS[ranker.model.method].per_candidate}:
         tensors[name] = _rows(tensors[name], rows)
-    if _keeps_histories(ranker.model):
-        known = kept_histories(ranker.model, len(places))
-        tensors |= _history_tensors(renumber(known, places, n))
+    if (known := kept_histories(ranker.model, len(places))) is not None:
+        tensors |= history_tensors(renumber(known, places, n))
     excluded = None if ranker.excluded is None else renumber(ranker.excluded, places, n)
     if excluded is not None and _excludes_own(ranker):
         excluded = excluded.union(own_pairs(ranker.queries, candidates))
@@ -149,16 +157,6 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     taken = tensor[rows.clamp(min=0)]
     taken[rows < 0] = 0
     return taken
-
-
-def _keeps_histories(model: Model) -> bool:
-    """Whether the model keeps the history of each query in place of its vector."""
-    return has_own_search(model) and "histories" in METHODS[model.method].answers
-
-
-def _history_tensors(pairs: Interactions) -> dict[str, Tensor]:
-    """The tensors in which such a model keeps pairs."""
-    return {"offsets": pairs.offsets, "candidates_of_queries": pairs.candidates}
 
 
 def _excludes_own(ranker: Ranker) -> bool:
@@ -201,11 +199,11 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
         return model
     tensors = dict(model.tensors)
     is_changed = torch.zeros(seen.n_queries, dtype=torch.bool).index_fill(0, changed, value=True)
-    if _keeps_histories(model):
+    if (known := kept_histories(model, seen.n_candidates)) is not None:
         now = arrange(seen, torch.where(is_changed, torch.arange(len(is_changed)), -1))
-        known = kept_histories(model, seen.n_candidates)
-        tensors |= _history_tensors(known.union(replace(now, grades=None)))
-    elif (encode := METHODS[model.method].open(model).histories) is not None:
+        now = now if known.grades is not None else replace(now, grades=None)
+        tensors |= history_tensors(known.union(now))
+    if (encode := METHODS[model.method].open(model).histories) is not None:
         vectors = encode(seen.select(changed)).to(tensors["queries"])
         tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
     tensors[_FOLDED_IN] = tensors.get(_FOLDED_IN, torch.zeros_like(is_changed)) | is_changed

@@ -2,7 +2,8 @@
 
 With T' = U diag(sigma) V^T the scores of rank r at threshold tau are A_sigma - tau A_1, where
 A_sigma = sum_{j <= r} sigma_j u_j v_j^T and A_1 = sum_{j <= r} u_j v_j^T: two blocks that grow
-with r, whatever the number of thresholds. A discount is a factor of each candidate's column.
+with r, whatever the number of thresholds. The tail, a sparse matrix of scores, is added with its
+weight. A discount is a factor of each candidate's column.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,15 @@ class PathPoint(NamedTuple):
     rank: int
     threshold: float  # of the singular value at that rank
     discount: float  # exponent of the candidates' counts
+    tail_weight: float = 0.0  # relative to the scores of the factors
+
+
+class Tail(NamedTuple):
+    """Scores to add to those of the factors."""
+
+    scores: Tensor  # [M, N], before the discount
+    weights: Mapping[PathPoint, float]  # of each point
+    scales: Mapping[float, Tensor]  # a factor per candidate for each discount, [N]
 
 
 def path_scores(
@@ -35,6 +45,7 @@ def path_scores(
     scales: Mapping[float, Tensor],
     seen: Interactions,
     most: int,
+    tail: Tail | None = None,
 ) -> Iterator[tuple[PathPoint, Tensor]]:
     """The scores at each point, for a block of queries at a time; [B, aligned(N)].
 
@@ -48,6 +59,7 @@ def path_scores(
         scales: a factor per candidate for each discount, [N].
         seen: candidates not to be returned, [M, N].
         most: queries to score at a time.
+        tail: added to the scores at points where it has a weight.
     """
     n, length = len(vectors), _aligned(len(vectors))
     space = vectors.new_empty(3 * most, length)[:, :n]
@@ -62,13 +74,16 @@ def path_scores(
         for same, block in zip(solutions.values(), blocks, strict=True):
             for point in same:
                 torch.mul(block, scales[point.discount], out=now[:, :n])
+                if tail is not None and point.tail_weight > 0:
+                    more, scale = tail.scores[start : start + len(own)], tail.scales[point.discount]
+                    now[:, :n].addcmul_(more, scale, value=tail.weights[point])
                 now[hidden] = -torch.inf
                 yield point, now
 
 
 def queries_at_once(n_candidates: int, memory_budget: int) -> int:
     """The number of queries that can be scored at a time within the memory budget."""
-    return max(1, min(MAX_QUERIES, memory_budget // (16 * _aligned(n_candidates))))
+    return max(1, min(MAX_QUERIES, memory_budget // (20 * _aligned(n_candidates))))
 
 
 def _aligned(n_candidates: int) -> int:

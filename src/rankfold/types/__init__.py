@@ -50,6 +50,8 @@ from rankfold.types.methods import (
     Sampler,
     Step,
     TopK,
+    history_tensors,
+    kept_histories,
 )
 from rankfold.types.spaces import Choices, Range, Space
 from rankfold.types.vocabulary import Key, Vocabulary
@@ -96,6 +98,8 @@ __all__ = [
     "TopK",
     "Vocabulary",
     "from_pairs",
+    "history_tensors",
+    "kept_histories",
     "silent",
     "to_tensors",
 ]

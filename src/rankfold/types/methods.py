@@ -208,14 +208,31 @@ class Model:
     """All that training leaves behind: plain data.
 
     A score is the inner product of a row of ``tensors["queries"]`` and a row of
-    ``tensors["candidates"]``. A method with its own search over histories keeps instead the pairs
-    that it was fitted on: ``tensors["offsets"]`` [M + 1], ``tensors["candidates_of_queries"]``.
+    ``tensors["candidates"]``. A method whose scores need the pairs that it was fitted on keeps
+    them: ``history_tensors``.
     """
 
     method: str
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def history_tensors(rows: Interactions) -> dict[str, Tensor]:
+    """The tensors in which a model keeps the pairs that it was fitted on."""
+    grades = {} if rows.grades is None else {"grades_of_queries": rows.grades}
+    return {"offsets": rows.offsets, "candidates_of_queries": rows.candidates, **grades}
+
+
+def kept_histories(model: Model, n_candidates: int) -> Interactions | None:
+    """The pairs that a model was fitted on, if it keeps them."""
+    if "candidates_of_queries" not in model.tensors:
+        return None
+    names = ("offsets", "candidates_of_queries", "grades_of_queries")
+    offsets, candidates, grades = map(model.tensors.get, names)
+    assert offsets is not None
+    assert candidates is not None
+    return Interactions(offsets, candidates, grades, n_candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +282,9 @@ class Opened:
     texts: Callable[[Texts, Side], Tensor] | None = None  # vectors of either side, [n, D]
     features: Callable[[Features], Tensor] | None = None  # vectors of new candidates, [n, D]
     rows: Callable[[Graded], Tensor] | None = None  # scores [n]: a higher grade scores higher
+    extra: Callable[[Interactions], Interactions] | None = None
+    """Scores above 0 that are added to the inner products for some histories, as grades. A
+    candidate may occur several times in a row."""
     search_histories: Callable[[Interactions, int, Exclude], TopK] | None = None
     search_texts: Callable[[Texts, int, Exclude], TopK] | None = None
 

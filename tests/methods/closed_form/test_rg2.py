@@ -12,14 +12,17 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
+from rankfold.methods.closed_form.path_search import DEFAULTS, EXPONENTS, PathSearch
 from rankfold.methods.closed_form.racing import blend
-from rankfold.methods.closed_form.rg2 import DEFAULTS, EXPONENTS, Config, PathSearch
+from rankfold.methods.closed_form.rg2 import Config
 from rankfold.solvers.path import PathPoint
 from rankfold.training import checkpoint
 from rankfold.training.history import History, validation_score
 from rankfold.types import Dataset, Model, Run, Step, Vocabulary, from_pairs
 
-SETTINGS = ("query_exponent", "candidate_exponent", "rank", "threshold", "discount")
+SETTINGS = (
+    "query_exponent", "candidate_exponent", "rank", "threshold", "discount", "tail_weight"
+)  # fmt: skip
 OPTIONS: dict[str, Any] = {"width": 12, "tolerance": 1e-3}
 
 
@@ -84,7 +87,7 @@ def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) 
     points = [point(entry) for entry in path]
     assert len(points) == len(set(points))
     pairs = {entry[:2] for entry in points}
-    assert {(-0.375, 0.35), (-0.375, 0.425)} <= pairs <= set(EXPONENTS)
+    assert {(-0.375, 0.35), (-0.25, 0.35)} <= pairs <= set(EXPONENTS)
     whole = {(*pair, r, t) for pair, r, t in product(pairs, (3, 6, 12), (0.0, 0.5, 0.9))}
     assert {entry[:4] for entry in points} >= whole
     assert len({entry[:4] for entry in points} - whole) <= 1  # a mean of points
@@ -94,11 +97,12 @@ def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) 
 @pytest.mark.parametrize(
     ("scores", "order"),
     [
-        ((0.1, 0.2, 0.3, 0.4), [2, 3]),
-        ((0.1, 0.2, 0.4, 0.3), [2, 3, 1]),
-        ((0.1, 0.4, 0.3, 0.2), [2, 3, 1, 0]),
-        ((0.4, 0.3, 0.2, 0.1), [2, 3, 1, 0]),
-        ((0.4, 0.4, 0.4, 0.4), [2, 3, 1]),
+        ((0.1, 0.2, 0.3, 0.4, 0.5), [2, 3, 4]),
+        ((0.1, 0.2, 0.3, 0.5, 0.4), [2, 3, 4]),
+        ((0.1, 0.2, 0.4, 0.3, 0.1), [2, 3, 1]),
+        ((0.1, 0.4, 0.3, 0.2, 0.1), [2, 3, 1, 0]),
+        ((0.4, 0.3, 0.2, 0.1, 0.1), [2, 3, 1, 0]),
+        ((0.4, 0.4, 0.4, 0.4, 0.4), [2, 3, 1]),
     ],
 )
 def test_exponents_are_searched_uphill_from_the_middle(

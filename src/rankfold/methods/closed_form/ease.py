@@ -27,6 +27,7 @@ from rankfold.types import (
     Run,
     Step,
     TopK,
+    history_tensors,
 )
 
 QUERY_BLOCK, PAIR_BLOCK = 1024, 2**22  # of a block
@@ -72,7 +73,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     del gram
     weights = inverse.div_(-inverse.diagonal().clone())
     weights.fill_diagonal_(0.0)
-    kept = {"offsets": rows.offsets, "candidates_of_queries": rows.candidates}
+    kept = history_tensors(replace(rows, grades=None))
     model = Model("ease", asdict(config), {"weights": weights, **kept})
     yield Step(1, 0.0, model, dict, final=True)
 

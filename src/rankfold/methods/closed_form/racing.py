@@ -38,7 +38,7 @@ def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[
     """About n of the queries, evenly spread, then more of the rest."""
     rest = judge.queries
     for times in STAGES:
-        queries = _evenly(rest, times * n, comm)
+        queries = evenly(rest, times * n, comm)
         if sum_over_ranks(len(queries), comm) == 0:
             return
         rest = rest[~torch.isin(rest, queries)]
@@ -89,12 +89,16 @@ def mean(values: Tensor) -> tuple[float, float]:
 
 
 def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
-    """The weighted mean of the points with the best exponents.
+    """The weighted mean of the points with the best exponents, with a tail if the best has one.
 
     Points that cannot be distinguished differ by chance. Their mean is as good, and steadier.
     """
-    place = next(iter(weights)).place
-    own = {point: weight for point, weight in weights.items() if point.place == place}
+    best = next(iter(weights))
+    own = {
+        point: weight
+        for point, weight in weights.items()
+        if point.place == best.place and (point.tail_weight > 0) == (best.tail_weight > 0)
+    }
     total = sum(own.values())
 
     def mean_of(value: Callable[[PathPoint], float]) -> float:
@@ -105,10 +109,13 @@ def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
 
     rank = round(math.exp(mean_of(lambda point: math.log(point.rank))))
     threshold, discount = mean_of(lambda p: p.threshold), mean_of(lambda p: p.discount)
-    return PathPoint(place, rank, threshold, discount)
+    tail = 0.0
+    if best.tail_weight > 0:
+        tail = round(math.exp(mean_of(lambda point: math.log(point.tail_weight))), 3)
+    return PathPoint(best.place, rank, threshold, discount, tail)
 
 
-def _evenly(queries: Tensor, n: int, comm: Comm) -> Tensor:
+def evenly(queries: Tensor, n: int, comm: Comm) -> Tensor:
     """The share of this process in about n queries, evenly spread over all processes."""
     before, total = row_offset(len(queries), comm)
     step = max(1, total // n)

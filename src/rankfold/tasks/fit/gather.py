@@ -14,6 +14,8 @@ from rankfold.types import Model
 if TYPE_CHECKING:
     from rankfold.tasks.fit.plan import FitPlan
 
+_OF_PAIRS = ("candidates_of_queries", "grades_of_queries")  # tensors with a row per pair
+
 
 def with_all_candidates(model: Model, plan: FitPlan) -> Model:
     """The model with all candidates, where each rank has the vectors of some."""
@@ -34,9 +36,17 @@ def gather_model(model: Model, plan: FitPlan) -> Model:
     Divided candidate tables become complete on all ranks, as files private to each process.
     """
     tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
+    if "offsets" in tensors:  # those of each rank count from 0
+        sizes = _all_rows(tensors["offsets"].diff(), plan, on_all=False)
+        own = (
+            tensors["offsets"]
+            if plan.comm.rank
+            else torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+        )
+        tensors["offsets"] = own
     for name, tensor in tensors.items():
         divided = _is_divided(name, tensor, plan)
-        if name in plan.method.per_query or divided:
+        if name in (*plan.method.per_query, *_OF_PAIRS) or divided:
             table = _all_rows(tensor, plan, on_all=divided)
             tensors[name] = table if divided or plan.comm.rank == 0 else tensor
     return replace(model, tensors=tensors)

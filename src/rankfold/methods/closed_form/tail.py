@@ -1,0 +1,111 @@
+"""The tail of ``rg2``: what a decomposition of small rank leaves out, as sparse scores.
+
+With R the pairs, |I_x| and c_y the sizes of a query and of a candidate, C = R^T diag(|I_x|^-2a) R
+without its diagonal, and b a second exponent, the tail adds to the score of candidate z::
+
+    sum_{y in I_x} r_xy c_y^-2b C_yz
+
+With G = diag(c^-b) C diag(c^-b) this is the history times diag(c^-b) G diag(c^b): all directions
+of the spectrum, each with its squared singular value, where the factors have the largest ones with
+about equal weight. Each row of G keeps its largest entries. The weight of the tail is relative: at
+1, its scores have the same mean square as those of the factors.
+"""
+
+from collections.abc import Mapping
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from rankfold.distributed.collectives import sum_over_ranks
+from rankfold.kernels.sparse import blocks
+from rankfold.methods.closed_form.racing import evenly
+from rankfold.objectives.rg import row_sizes
+from rankfold.solvers.neighbours import Neighbours, neighbours, thinned
+from rankfold.types import Interactions, Run
+
+QUERY_EXPONENT, CANDIDATE_EXPONENT = 0.375, 0.425  # a and b
+WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # tried on validation
+_DISCOUNT = 0.15  # at which mean squares are compared
+_SPREAD_QUERIES = 512  # whose scores are compared
+_SPREAD_BLOCK = 64  # queries at a time
+
+
+def tail_neighbours(rows: Interactions, counts: Tensor, most: int, run: Run) -> Neighbours:
+    """c_y^-2b C_yz for the ``most`` strongest neighbours z of each candidate y.
+
+    ``counts`` [N] are the candidates' sizes, at least 1.
+    """
+    fewer, weight = thinned(rows, torch.Generator().manual_seed(run.rng.initial_seed()), run.comm)
+    sizes = row_sizes(rows).clamp(min=1e-30)
+    scale = counts**-CANDIDATE_EXPONENT
+    budget = {"memory_budget": run.memory_budget}
+    result = neighbours(
+        fewer, weight * sizes ** (-2 * QUERY_EXPONENT), scale, most, comm=run.comm, **budget
+    )
+    ratio = (scale[:, None] / scale[result.ids.long()]).float()
+    return Neighbours(result.ids, result.weights * ratio)
+
+
+def extra_scores(table: Neighbours, histories: Interactions, slope: Tensor) -> Interactions:
+    """The scores to add for each history: its candidates' neighbours with their weights.
+
+    ``slope`` [M] multiplies the scores of a history. A candidate may occur several times in a row.
+    """
+    chosen, length = histories.candidates.long(), table.ids.shape[1]
+    factor = slope.float().repeat_interleave(histories.counts(), output_size=len(chosen))
+    values = table.weights[chosen] * (factor * histories.all_grades())[:, None]
+    return Interactions(
+        histories.offsets * length, table.ids[chosen].flatten(), values.flatten(), len(table.ids)
+    )
+
+
+def dense_scores(table: Neighbours, histories: Interactions) -> Tensor:
+    """The tail of each history, before its weight and the discount; [M, N]."""
+    extra = extra_scores(table, histories, torch.ones_like(histories.offsets[1:]))
+    scores = torch.zeros(histories.n_queries, len(table.ids), device=table.weights.device)
+    assert extra.grades is not None
+    return scores.view(-1).scatter_add_(0, extra.codes(), extra.grades).view_as(scores)
+
+
+class Spread:
+    """The mean squares of the scores of factors and of the tail, over some training queries."""
+
+    def __init__(self, rows: Interactions, counts: Tensor, run: Run) -> None:
+        every = torch.arange(rows.n_queries, device=rows.offsets.device)
+        self.rows, self.comm = rows.select(evenly(every, _SPREAD_QUERIES, run.comm)), run.comm
+        self.scale = (counts**-_DISCOUNT).float()
+
+    def of_tail(self, table: Neighbours) -> float:
+        total = 0.0
+        for start, stop in blocks(self.rows, _SPREAD_BLOCK, 2**20):
+            scores = dense_scores(table, self.rows.part(start, stop)).mul_(self.scale)
+            total += float(scores.square_().sum(dtype=torch.float64))
+        return sum_over_ranks(total, self.comm)
+
+    def of_factors(self, products: Tensor, vectors: Tensor, root: Tensor) -> Tensor:
+        """Row i, column j: the part of components i and j in the mean square; [K, K].
+
+        With ``products`` [M, K] of the queries and ``vectors`` [N, K] the scores are products
+        (root vectors)^T, ``root`` [N]. Shrunk components have shrunk parts.
+        """
+        scaled = vectors * (root.float() * self.scale)[:, None]
+        here = self.comm.sum((products.T @ products).double())
+        return here * (scaled.T @ scaled).double()
+
+
+def relative_weight(parts: Tensor, shrunk: Tensor, tail: float) -> float:
+    """The factor that gives the tail the mean square of factors with ``shrunk`` [r] components."""
+    size = len(shrunk)
+    total = float(shrunk.double() @ parts[:size, :size] @ shrunk.double())
+    return sqrt(max(total, 0.0) / tail) if tail > 0 else 0.0
+
+
+def weighted(table: Neighbours, weight: float, discount: Tensor) -> dict[str, Tensor]:
+    """The tensors of a model: neighbours with final weights. ``discount`` [N] divides scores."""
+    weights = table.weights * weight / discount.float()[table.ids.long()]
+    return {"neighbours": table.ids, "neighbour_weights": weights}
+
+
+def from_tensors(tensors: Mapping[str, Tensor]) -> Neighbours:
+    return Neighbours(tensors["neighbours"], tensors["neighbour_weights"])
