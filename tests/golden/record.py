@@ -56,6 +56,7 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
     "text-linear": {"epochs": 3},
 }
 MORE: dict[str, tuple[str, dict[str, Any]]] = {  # more cases: method and settings
+    "rg2 without tail": ("rg2", {"width": 32, "tail": "none"}),
     "rg2-plain als": ("rg2-plain", {"solver": "als", "width": 16, "reg": 3.0, "sweeps": 4}),
     "rg2-weighted cholesky": ("rg2-weighted", {**ALTERNATING, **WEIGHTED, "inner": "cholesky"}),
     "rg2-weighted released": ("rg2-weighted", {**ALTERNATING, **WEIGHTED, "variant": "released"}),

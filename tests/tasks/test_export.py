@@ -55,6 +55,33 @@ def test_arrays_equal_the_tables(tmp_path: Path) -> None:
     assert not (tmp_path / "arrays" / "index.faiss").exists()
 
 
+@pytest.mark.parametrize("format", ["parquet", "npy"])
+def test_files_of_a_model_with_a_tail_give_its_scores(tmp_path: Path, format: str) -> None:
+    model = fitted("rg2", width=8, tail_weight=2.0)
+    about, out = export(model, tmp_path / "out", format=format, index=False), tmp_path / "out"
+    n, matrix = len(model.candidates), np.zeros((len(model.candidates),) * 2)
+    if format == "npy":
+        queries, candidates = (np.load(out / f"{side}.npy") for side in ("queries", "candidates"))
+        arrays = np.load(out / "neighbours.npz")
+        np.add.at(matrix, (np.arange(n)[:, None], arrays["ids"]), arrays["weights"])
+    else:
+        tables = [pl.read_parquet(out / f"{side}.parquet") for side in ("queries", "candidates")]
+        queries, candidates = (table["vector"].to_numpy() for table in tables)
+        table = pl.read_parquet(out / "neighbours.parquet")
+        places = {key: place for place, key in enumerate(tables[1]["key"])}
+        rows, columns = ([places[key] for key in table[name]] for name in ("key", "neighbour"))
+        matrix[rows, columns] = table["weight"].to_numpy()
+    chosen = np.zeros((len(model.queries), n))
+    chosen[model.seen.query_of_pair(), model.seen.candidates] = 1
+    h = chosen.sum(axis=1, keepdims=True)
+    factor = eval(about["neighbours"]["factor"].split(",")[0], {"h": h})  # noqa: S307
+    scores = queries @ candidates.T + factor * (chosen @ matrix)
+    best = np.argsort(-scores, axis=1, kind="stable")
+    keys = [[model.candidates.keys[int(place)] for place in row] for row in best]
+    expected = model.search(model.queries.keys.to_list(), k=5, include_seen=True)
+    assert_same_keys(expected, Ranking(keys, np.take_along_axis(scores, best, 1)), rtol=1e-4)
+
+
 def test_the_exported_index_is_read_by_faiss(tmp_path: Path) -> None:
     model = fitted(width=8)
     export(model, tmp_path / "out")

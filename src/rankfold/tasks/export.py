@@ -72,6 +72,14 @@ def export(
         for side, vectors in sides.items():
             files = _FORMATS[format](folder, _PLURALS[side], vectors, progress)
             about[_PLURALS[side]] = {"rows": len(vectors.keys), "files": files}
+        if "neighbours" in ranker.model.tensors:
+            progress("writing neighbours", 0.0)
+            power = ranker.model.config["query_exponent"] - 0.5
+            about["neighbours"] = {
+                "files": _write_neighbours(folder, ranker, format),
+                "factor": f"{len(ranker.candidates)} * h ** {power:g}, h the size of a history",
+            }
+            about["score"] += ", plus the neighbours' weights of the history, times their factor"
         if index:
             progress("writing index.faiss", 0.0)
             candidates, path = ranker.model.tensors["candidates"], folder / "index.faiss"
@@ -131,6 +139,22 @@ _FORMATS: dict[str, Callable[[Path, str, Vectors, Progress], list[str]]] = {
     "parquet": _write_table,
     "npy": _write_arrays,
 }
+
+
+def _write_neighbours(folder: Path, ranker: Ranker, format: str) -> list[str]:
+    """The neighbours of each candidate with their weights: a table of keys, or arrays of rows."""
+    ids, weights = (ranker.model.tensors[name] for name in ("neighbours", "neighbour_weights"))
+    if format == "npy":
+        np.savez(folder / "neighbours.npz", ids=ids.numpy(), weights=weights.numpy())
+        return ["neighbours.npz"]
+    rows, places = (weights > 0).nonzero().unbind(1)
+    table = {
+        "key": ranker.candidates.take(rows),
+        "neighbour": ranker.candidates.take(ids[rows, places].long()),
+        "weight": pl.Series(weights[rows, places].numpy()),
+    }
+    pl.DataFrame(table).write_parquet(folder / "neighbours.parquet")
+    return ["neighbours.parquet"]
 
 
 def _blocks(side: Vectors, what: str, progress: Progress) -> Iterator[tuple[Tensor, Any]]:
