@@ -22,7 +22,7 @@ from rankfold.types import Columns, Graded
 
 Value = str | int | float | bool | None
 Record = Mapping[str, Value]
-_LARGEST = torch.finfo(torch.float32).max  # a number beyond it counts as missing
+_INFINITE = 2.0**128 - 2.0**103  # from here on float32 is infinite: such a number is missing
 _SHOWN_COLUMNS = 20  # of the known ones, in a hint
 
 
@@ -134,7 +134,7 @@ def read_records(records: Sequence[Record], columns: Columns) -> NewRows:
     """
     _check_records(records, columns)
     values = [  # ``_check_records`` has refused texts
-        float(value) if value is not None and -_LARGEST <= value <= _LARGEST else nan  # type: ignore[operator]
+        float(value) if value is not None and -_INFINITE < value < _INFINITE else nan  # type: ignore[operator]
         for row in records
         for value in map(row.get, columns.numbers)
     ]
