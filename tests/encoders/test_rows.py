@@ -10,7 +10,8 @@ from torch import nn
 
 import rankfold as rf
 from rankfold.encoders.row_inputs import Inputs, RowShape, Scaling, dropout, random_flips
-from rankfold.encoders.rows import ROW_ENCODERS, Convolution, find_encoder
+from rankfold.encoders.rows import ROW_ENCODERS, Convolution, Perceptron, find_encoder
+from rankfold.errors import UserError
 from rankfold.types import Columns, Dataset, Graded, Step, Vocabulary
 
 
@@ -102,6 +103,45 @@ def test_inputs_unseen_in_training_add_nothing(name: str) -> None:
     unknown = [t[0] for key, t in encoder.items() if "levels" in key]
     assert unknown
     assert all(not vector.any() for vector in unknown)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "levels"), [(5, (3, 40, 1, 7)), (5, ()), (0, (4, 2)), (1, (1,))]
+)
+def test_the_fused_perceptron_equals_its_modules(numbers: int, levels: tuple[int, ...]) -> None:
+    """With missing and extreme numbers, unknown levels and large means; one row or many."""
+    rng, n = torch.Generator().manual_seed(numbers), 40
+    encoder = Perceptron(RowShape(numbers, levels, None), 8, 0.3, rng).eval()
+    for weight in encoder.parameters():  # those that start at 0 too
+        weight.data.normal_(generator=rng)
+    values = 1e6 + 20 * torch.randn(n, numbers, generator=rng)
+    values[torch.rand(values.shape, generator=rng) < 0.2] = torch.nan
+    values[:3] *= -1e9
+    places = torch.stack([torch.randint(-1, size, (n,), generator=rng) for size in (9, *levels)])
+    rows = Graded(values, places[1:].T.int(), None, torch.zeros(n, dtype=torch.int64))
+    scaling = Scaling(RowShape.from_rows(rows, None))
+    scaling.fit(rows.part(3, n))
+    with torch.no_grad():
+        expected = encoder(scaling(rows), None)
+        fused = encoder.fuse(scaling)
+        close = {"rtol": 1e-6, "atol": 1e-6 * float(expected.max())}
+        torch.testing.assert_close(fused(rows), expected, **close)
+        alone = torch.cat([fused(rows.part(row, row + 1)) for row in range(n)])
+    torch.testing.assert_close(alone, expected, **close)
+    assert expected.std(dim=0).min() > 0
+
+
+def test_a_category_beyond_its_levels_is_refused() -> None:
+    """It must not be read as a level of the next category."""
+    shape = RowShape(1, (3, 5), None)
+    fused = Perceptron(shape, 4, 0.0, torch.Generator()).fuse(Scaling(shape))
+    rows = Graded(torch.zeros(1, 1), torch.tensor([[2, 4]]), None, torch.zeros(1))
+    assert fused(rows).shape == (1, 4)
+    for place in (0, 1):
+        wrong = replace(rows, categories=rows.categories.clone())
+        wrong.categories[0, place] += 1
+        with pytest.raises(UserError, match="a category that the model does not know"):
+            fused(wrong)
 
 
 def test_dropout_follows_the_generator_and_keeps_the_mean() -> None:

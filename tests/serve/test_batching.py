@@ -4,19 +4,25 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from linear_grades import LINEAR, data_of, grader_of
 from rankings import assert_same_keys
 from serving import Client, item, ranked
 
 import rankfold as rf
+from rankfold.errors import UserError
+from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import SearchSpec
 from rankfold.serve import batching
 from rankfold.serve.batching import Job, Worker
 from rankfold.serve.errors import HttpError
+from rankfold.serve.grade import grade
+from rankfold.serve.schema import GradeRequest
 from rankfold.serve.search import answer, group_of
 
 Start = Callable[..., Client]
@@ -149,3 +155,19 @@ def test_any_k(ranker: Ranker, k: int) -> None:
     expected = ranker.search([3], k=k, include_seen=True)
     assert len(ranking["candidates"]) == len(expected.keys[0])
     assert_same_keys(ranked([ranking]), expected)
+
+
+def test_a_row_that_cannot_be_read_fails_its_own_request_only(
+    worker: Worker, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "linear", LINEAR)
+    grader, ages = grader_of(data_of()), (1.0, "old", 5.0)
+    rows = [[{"age": 0.0, "dose": 0.5}, {"age": age, "dose": 2.0, "site": "b"}] for age in ages]
+    requests = [GradeRequest(rows=each) for each in rows]
+    results = together(worker, [Job("g", each, 2, partial(grade, grader)) for each in requests])
+    assert sizes == [1, 3]  # the first holds the worker
+    assert isinstance(results[1], UserError)
+    assert str(results[1]) == "row 1: 'age' must be a number, got 'old'"
+    for result, second in ((results[0], 4.0), (results[2], 8.0)):
+        scores = [entry["score"] for entry in json.loads(result)["results"]]
+        assert scores == pytest.approx([0.5 - 1, second])

@@ -88,15 +88,19 @@ class Scaling(nn.Module):
             self.image_mean, self.image_scale = _channel_moments(rows.images, comm)
 
     def forward(self, rows: Graded) -> Inputs:
-        missing = rows.numbers.isnan()
-        numbers = ((rows.numbers - self.mean) * self.scale).masked_fill_(missing, 0.0)
         images = None
         if rows.images is not None:
             scaled = (rows.images - self.image_mean) * self.image_scale
             images = scaled.permute(0, 3, 1, 2)
-        return Inputs(
-            torch.cat([numbers.clamp_(-10, 10), missing], dim=1), rows.categories.long() + 1, images
-        )
+        numbers = torch.cat(scale_numbers(rows.numbers, self.mean, self.scale), dim=1)
+        return Inputs(numbers, rows.categories.long() + 1, images)
+
+
+def scale_numbers(numbers: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers with mean 0 and deviation 1, 0 where missing, and 1 where missing; [B, F] each."""
+    missing = numbers.isnan()
+    scaled = (numbers - mean).mul_(scale).masked_fill_(missing, 0.0)
+    return scaled.clamp_(-10, 10), missing.float()
 
 
 def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import math
 
 import polars as pl
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from linear_grades import COLUMNS
 
@@ -21,7 +21,11 @@ ROWS = st.lists(
 )
 
 
+EDGE = 2.0**128 - 2.0**103  # float32 is infinite from here on
+
+
 @given(ROWS)
+@example([{"age": EDGE, "dose": -EDGE}, {"age": math.nextafter(EDGE, 0), "dose": 1e-46}])
 def test_rows_are_read_as_a_table_is(rows: list[dict[str, object]]) -> None:
     table = pl.DataFrame(
         {

@@ -1,12 +1,15 @@
 """Training that all ordinal methods share."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from linear_grades import COLUMNS, NAMES, random_rows
 
 import rankfold as rf
 from rankfold.errors import UserError
+from rankfold.methods.ordinal.module import GradingModule
 from rankfold.methods.ordinal.training import GradedConfig, batches_of
 from rankfold.types import Dataset, Vocabulary
 
@@ -46,3 +49,28 @@ def test_a_model_has_its_batch_size_and_the_requested_one(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="was finished with batch_size = 64"):
         rf.fit("ce", data, epochs=1, width=4, out=out, resume=True)
     assert all((requested.tensors[name] == usual.tensors[name]).all() for name in usual.tensors)
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder"), [("cba", "mlp"), ("ce", "mlp"), ("eban", "mlp"), ("cba", "linear")]
+)
+def test_scores_are_those_of_the_modules_for_one_row_or_many(
+    name: str, encoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, names = Vocabulary.numbered(200), Vocabulary.numbered(3, NAMES)
+    data = Dataset("graded", random_rows(0), None, None, keys, names, columns=COLUMNS)
+    model = rf.fit(name, data, epochs=2, width=8, encoder=encoder)
+    assert isinstance(model, rf.Grader)
+    rows = random_rows(1, 50)
+    rows.numbers[::3, 0] = torch.nan
+    scores = model.score(rows)
+    alone = torch.cat([model.score(rows.part(row, row + 1)) for row in range(50)])
+
+    def by_modules(module: GradingModule) -> object:
+        return lambda rows: module.head(module.vectors(rows))
+
+    monkeypatch.setattr(GradingModule, "fuse", by_modules)
+    expected = replace(model).score(rows)  # opened anew
+    torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(alone, expected, rtol=1e-6, atol=1e-6)
+    assert expected.std() > 0.001

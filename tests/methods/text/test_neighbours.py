@@ -213,7 +213,7 @@ def test_one_query_one_candidate() -> None:
     assert data.query_texts is not None
     result = search(fitted(data), data.query_texts, 5, None)
     assert result.ids.tolist() == [[0]]
-    assert result.scores.tolist() == [[1.0]]
+    assert result.scores.tolist() == [[pytest.approx(1.0)]]
     none = Texts(torch.zeros(1).long(), torch.empty(0).int())
     assert search(fitted(data), none, 5, None).ids.shape == (0, 1)
 

@@ -51,6 +51,7 @@ def fill(values: pl.DataFrame, columns: Columns, table: str) -> tuple[Tensor, Te
     categories = torch.full((len(values), len(columns.levels)), -1, dtype=torch.int32)
     for place, name in enumerate(columns.numbers):
         numbers[:, place] = _numbers(values, name, table)
+    numbers.nan_to_num_(nan=torch.nan, posinf=torch.nan, neginf=torch.nan)
     for place, (name, levels) in enumerate(columns.levels.items()):
         categories[:, place] = _places(values, name, levels, table)
     return numbers, categories
@@ -170,14 +171,13 @@ def _where(good: pl.Series, values: pl.Series) -> pl.Series:
 
 
 def _numbers(values: pl.DataFrame, name: str, table: str) -> Tensor:
-    """The numbers of a column; NaN where missing or infinite. Typed ones need no polars query."""
+    """The numbers of a column; NaN where missing. Typed ones need no polars query."""
     column = _column(values, name, table)
     typed = column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)
     numbers = column.cast(pl.Float32) if typed else to_numbers(column)
     if numbers is None:
         raise _wrong_type(values, name, table, "numbers")
-    array = torch.from_numpy(numbers.to_numpy(writable=True))
-    return array.masked_fill(array.isinf(), torch.nan)
+    return torch.from_numpy(numbers.to_numpy(writable=True))
 
 
 def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) -> Tensor:

@@ -6,8 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from rankfold.data.build import features
 from rankfold.data.build.grades import as_words, canonical, to_numbers
@@ -20,6 +22,7 @@ from rankfold.types import Columns, Graded
 
 Value = str | int | float | bool | None
 Record = Mapping[str, Value]
+_INFINITE = 2.0**128 - 2.0**103  # from here on float32 is infinite: such a number is missing
 _SHOWN_COLUMNS = 20  # of the known ones, in a hint
 
 
@@ -27,7 +30,7 @@ class NewRows(NamedTuple):
     """Rows for a fitted model."""
 
     rows: Graded
-    keys: pl.Series  # [n]: the key column, else the paths of image files, else row numbers
+    keys: pl.Series | range  # the key column, else the paths of image files, else row numbers
     unknown: Mapping[str, int] = {}  # columns of categories with unknown values, and their counts
 
 
@@ -130,19 +133,24 @@ def read_records(records: Sequence[Record], columns: Columns) -> NewRows:
     A column that the model does not know, or a value of the wrong type, is a UserError.
     """
     _check_records(records, columns)
-    read = [[row.get(name) for name in columns.numbers] for row in records]
-    values = [[nan if value is None else float(value) for value in row] for row in read]
-    shape = (len(records), len(columns.numbers))
-    numbers = torch.tensor(values, dtype=torch.float64).reshape(shape).float()
-    numbers[numbers.isinf()] = torch.nan  # too large for float32
-    places = [
-        [features.place_of(levels, row.get(name)) for name, levels in columns.levels.items()]
+    values = [  # ``_check_records`` has refused texts
+        float(value) if value is not None and -_INFINITE < value < _INFINITE else nan  # type: ignore[operator]
         for row in records
+        for value in map(row.get, columns.numbers)
     ]
-    shape = (len(records), len(columns.levels))
-    categories = torch.tensor(places, dtype=torch.int32).reshape(shape)
-    rows = Graded(numbers, categories, None, torch.full((len(records),), -1))
-    return NewRows(rows, pl.int_range(len(records), eager=True), _unknown(records, columns, places))
+    places = [
+        features.place_of(levels, row.get(name))
+        for row in records
+        for name, levels in columns.levels.items()
+    ]
+    n = len(records)
+    numbers = np.array(values, dtype=np.float32).reshape(n, len(columns.numbers))
+    categories = np.array(places, dtype=np.int32).reshape(n, len(columns.levels))
+    rows = Graded(
+        torch.from_numpy(numbers), torch.from_numpy(categories), None, torch.full((n,), -1)
+    )
+    unknown = _unknown(records, columns, categories) if -1 in places else {}
+    return NewRows(rows, range(n), unknown)
 
 
 def _check_records(records: Sequence[Record], columns: Columns) -> None:
@@ -162,13 +170,11 @@ def _check_records(records: Sequence[Record], columns: Columns) -> None:
 
 
 def _unknown(
-    records: Sequence[Record], columns: Columns, places: Sequence[Sequence[int]]
+    records: Sequence[Record], columns: Columns, categories: NDArray[np.int32]
 ) -> dict[str, int]:
     """How many values of each column are not levels of the model."""
     counts = {
-        name: sum(
-            bool(row.get(name)) and own[place] < 0 for row, own in zip(records, places, strict=True)
-        )
-        for place, name in enumerate(columns.levels)
+        name: sum(bool(row.get(name)) for row, own in zip(records, places, strict=True) if own < 0)
+        for name, places in zip(columns.levels, categories.T, strict=True)
     }
     return {name: n for name, n in counts.items() if n}

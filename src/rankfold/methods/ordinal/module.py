@@ -1,11 +1,14 @@
 """The network of the ordinal methods, and the training rows divided among processes."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.row_inputs import RowShape, Scaling, random_flips
-from rankfold.encoders.rows import find_encoder
+from rankfold.encoders.rows import Perceptron, find_encoder
 from rankfold.encoders.sharded_table import GatherRows
 from rankfold.errors import UserError
 from rankfold.training.batches import share_of
@@ -64,6 +67,18 @@ class GradingModule(nn.Module):
                 hint="end its forward with .float()",
             )
         return vectors
+
+    def fuse(self) -> Callable[[Graded], Tensor]:
+        """The function from rows to outputs of the present weights, to score rows.
+
+        It has fewer calls than the modules where encoder and head are known.
+        """
+        encoder, head = self.encoder, self.head
+        vectors = encoder.fuse(self.scaling) if type(encoder) is Perceptron else self.vectors
+        if type(head) is not nn.Linear:
+            return lambda rows: head(vectors(rows))
+        weight, bias = head.weight.detach(), head.bias.detach()
+        return lambda rows: F.linear(vectors(rows), weight, bias)
 
 
 class ShardedRows:

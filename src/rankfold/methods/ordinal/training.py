@@ -159,10 +159,12 @@ def open_model(recipe: Recipe, model: Model) -> Opened:
     head = recipe.head(width, recipe.outputs(n_grades), rng)
     module = GradingModule(shape, encoder, head, rng, width=width, dropout=dropout).to(device)
     _load(module, model)
+    outputs = module.fuse()
 
     @torch.inference_mode()
     def score(rows: Graded) -> Tensor:
-        return recipe.score(module.head(module.vectors(rows.to(device))), n_grades).cpu()
+        here = rows if rows.numbers.device == device else rows.to(device)
+        return recipe.score(outputs(here), n_grades).cpu()
 
     return Opened(rows=partial(_score_rows, score, shape))
 
