@@ -228,8 +228,8 @@ def test_no_rank_holds_all_candidates(size: int, home: Path, ranks: Ranks) -> No
 @pytest.mark.parametrize(("name", "size"), cases(MEASURED))
 def test_a_sweep_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
     steps = MEASURED[name].get("steps", 2)
-    tables = {"rgx": steps + 45, "rgx-sampled": steps + 67}.get(name, 3 * steps + 4)
-    scattered = 22 if name.startswith("rgx") else steps + 1
+    tables = {"rgx": steps + 21, "rgx-sampled": steps + 31}.get(name, 3 * steps + 4)
+    scattered = 10 if name.startswith("rgx") else steps + 1
     longest, each = -(-N // size), AT_ONCE // size
     groups = -(-longest // each)
     rows = groups * each  # of a rank, including the padding of the last group
@@ -252,8 +252,8 @@ def small_bytes(name: str, size: int, *, first: bool) -> int:
     value = s(gram, 8) + 2 * s(k, 8) + s(1, 8)
     if not name.startswith("rgx"):
         return 2 * step + value
-    products = 21 * s(k) * (2 if name == "rgx-sampled" else 1)
-    return 2 * step + s(k, 8) + value + products + 20 * s(k) + 40 * s(1, 8)
+    products = 9 * s(k) * (2 if name == "rgx-sampled" else 1)
+    return 2 * step + s(k, 8) + value + products + 8 * s(k) + 16 * s(1, 8)
 
 
 # ------------------------------------------------------------------------------ resume

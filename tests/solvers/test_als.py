@@ -16,10 +16,10 @@ from torch import Tensor
 
 from rankfold.kernels.sparse import blocks
 from rankfold.objectives.implicit import ials, wrmf
-from rankfold.objectives.quadratic import value
+from rankfold.objectives.quadratic import candidate_half, query_half, value
 from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx
 from rankfold.solvers import pairs
-from rankfold.solvers.als import candidate_step, query_step
+from rankfold.solvers.als import balanced, candidate_step, query_step
 from rankfold.solvers.least_squares import Solve, by_cholesky, by_conjugate_gradients
 
 EXACT = [by_cholesky, by_conjugate_gradients(40)]
@@ -58,6 +58,21 @@ def test_a_few_cg_steps_never_raise_the_objective(case: Case) -> None:
         now = value(objective, p, q)
         assert now <= before * (1 + 1e-5)
         before = now
+
+
+@each_case
+def test_balanced_vectors_keep_the_scores_and_have_equal_regularisers(case: Case) -> None:
+    rows, _ = random_rows(8, m=40, n=25, graded=case.graded)
+    o = case.build(rows)
+    rng = torch.Generator().manual_seed(3)
+    p, q = (torch.randn(n, 4, generator=rng, dtype=torch.float64) for n in (40, 25))
+    p *= torch.tensor([5.0, 1.0, 0.2, 0.1])
+    new_p, new_q = balanced((query_half(o), candidate_half(o, rows.transpose())), p, q)
+    torch.testing.assert_close(new_p @ new_q.T, p @ q.T)
+    if float(o.query_reg.sum()) > 0:
+        a, c = (new_p.T * o.query_reg) @ new_p, (new_q.T * o.candidate_reg) @ new_q
+        torch.testing.assert_close(a, c)
+        assert value(o, new_p, new_q) < value(o, p, q)
 
 
 LARGER = [

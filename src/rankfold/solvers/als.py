@@ -41,6 +41,8 @@ from rankfold.solvers.pairs import (
 from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions
 
+_COUPLED_STEPS = 8  # of conjugate gradients in a sweep; they start from the last sweep
+
 
 def query_step(o: Objective, candidates: Tensor, solve: Solve, start: Tensor | None) -> Tensor:
     """The query vectors that minimise the objective for these candidate vectors; [M, D]."""
@@ -72,6 +74,7 @@ def sweep(
     candidates: Tensor,
     solve: Solve,
     shards: Shards | None = None,
+    relaxation: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """A candidate step, then a query step; the new query and candidate vectors.
 
@@ -85,6 +88,8 @@ def sweep(
         candidates: Q, [N, D], or this process's rows of it.
         solve: solves the systems of a block of rows.
         shards: given if candidates are divided.
+        relaxation: how far a step goes, relative to its solution. Each step minimises a quadratic
+            function, so that its value falls for any number between 0 and 2.
     """
     of_queries, of_candidates = (in_dtype(half, candidates.dtype) for half in halves)
     if shards is None:
@@ -93,11 +98,42 @@ def sweep(
         rows, columns = query_side(of_queries, shards), candidate_side(of_candidates, shards)
     turn = None
     if _is_coupled(of_candidates):
-        candidates = _coupled_step(columns, rows.pairs, queries, candidates)
+        solution = _coupled_step(columns, rows.pairs, queries, candidates, _COUPLED_STEPS)
+        candidates = torch.lerp(candidates, solution, relaxation, out=solution)
     else:
-        candidates, _, turn = _rotated_step(columns, queries, solve, candidates)
-    queries, candidates, _ = _rotated_step(rows, candidates, solve, queries, turn, candidates)
+        candidates, _, turn = _rotated_step(
+            columns, queries, solve, candidates, relaxation=relaxation
+        )
+    queries, candidates, _ = _rotated_step(
+        rows, candidates, solve, queries, turn, candidates, relaxation
+    )
     return queries, candidates
+
+
+def balanced(
+    halves: tuple[Half, Half], queries: Tensor, candidates: Tensor, shards: Shards | None = None
+) -> tuple[Tensor, Tensor]:
+    """Vectors with the same scores whose regularisers are least in sum; arguments as in ``sweep``.
+
+    With A = P^T diag(reg) P and C = Q^T diag(reg) Q these are P T and Q T^-T, where T T^T is the
+    geometric mean of A^-1 and C. Every minimum is balanced in this way, but sweeps approach balance
+    slowly if the regularisers are small. Without a regulariser the vectors stay as they are.
+    """
+    of_queries, of_candidates = (in_dtype(half, candidates.dtype) for half in halves)
+    here, among = (slice(None), SINGLE_PROCESS) if shards is None else (shards.rows, shards.comm)
+    comm = of_candidates.comm
+    a = comm.sum(_gram(queries, of_queries.reg))
+    c = among.sum(_gram(candidates, of_candidates.reg[here]))
+    if min(float(a.trace()), float(c.trace())) <= 0:
+        return queries, candidates
+    values, basis = torch.linalg.eigh(a)
+    root = basis * values.clamp(min=TINY * values[-1]) ** 0.5
+    values, within = torch.linalg.eigh(root.T @ c @ root)
+    fourth = values.clamp(min=TINY * values[-1]) ** 0.25
+    to_queries = torch.linalg.solve(root.T, within * fourth)
+    to_candidates = root @ within / fourth
+    turns = (comm.broadcast(turn).to(queries.dtype) for turn in (to_queries, to_candidates))
+    return product(queries, next(turns)), product(candidates, next(turns))
 
 
 def half_step(
@@ -121,11 +157,12 @@ def _rotated_step(
     start: Tensor | None,
     turn: Tensor | None = None,
     out: Tensor | None = None,
+    relaxation: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve block by block. The vectors of both sides in the basis, and the basis [D, D].
 
     ``turn`` rotates ``start`` as the others are rotated already. The others' vectors in the basis
-    are written to ``out``, which may be ``others``.
+    are written to ``out``, which may be ``others``. ``relaxation`` is used with a start.
     """
     half, pairs = side
     comm = half.comm
@@ -154,8 +191,12 @@ def _rotated_step(
             sums=None if half.cross == 0 else block.sums(rotated_others, unweighted),
         )
         if half.extra == 0 and half.cross == 0 and half.centre * half.uncentred == 0:
-            return by_division(system)
-        return solve(system, None if start is None else start[own] @ turn)
+            solution = by_division(system)
+        else:
+            solution = solve(system, None if start is None else start[own] @ turn)
+        if start is None or relaxation == 1:
+            return solution
+        return solution.addmm_(start[own], turn, beta=relaxation, alpha=1 - relaxation)
 
     places = list(pairs.blocks(rotated_others))
     if len(places) == 1:  # avoids a copy

@@ -1,7 +1,8 @@
 """Alternating least squares: the engine that its methods share. They differ in the objective.
 
 A sweep is a candidate step and a query step. Each runs a few steps of conjugate gradients from the
-result of the last sweep, or solves exactly by Cholesky.
+result of the last sweep, or solves exactly by Cholesky. From the second sweep on it goes further
+than the solution, by over-relaxation.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +26,14 @@ from rankfold.methods.closed_form.spectral import (
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.rg import released_candidate_half, released_query_half, rg2
-from rankfold.solvers.als import half_step, sweep
+from rankfold.solvers.als import balanced, half_step, sweep
 from rankfold.solvers.least_squares import Solve, by_cholesky, by_conjugate_gradients
 from rankfold.solvers.shards import Shards, divide, shards_of
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.types import Choices, Comm, Dataset, Interactions, Method, Model, Opened, Run, Step
 
 _FOLD_STEPS = 20  # of conjugate gradients, for the final query vectors and for new queries
+_RELAXATION = 1.5  # of the sweeps after the first: they converge in about half as many
 RG_GRID = Choices((1.0, 0.5, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0))  # of [rg2], appendix B.3
 
 Start = Literal["random", "spectral"]
@@ -117,13 +119,15 @@ def alternate(
     if given is None:
         number, candidates = 0, _starting_candidates(o, config, run, shards)
         queries = half_step(halves[0], candidates, _solve(config, _FOLD_STEPS), None, shards)
+        queries, candidates = balanced(halves, queries, candidates, shards)
     else:
         number, queries = int(given["number"]), given["queries"].to(run.device)
         candidates = _own_candidates(given["candidates"], rows.n_candidates, run, shards)
     n_pairs = sum_over_ranks(rows.n_pairs, run.comm)
     tables = ("queries",) if shards is None else ("queries", "candidates")
     while number < config.sweeps:
-        queries, candidates = sweep(halves, queries, candidates, solve, shards)
+        relaxation = 1.0 if number == 0 else _RELAXATION  # the start is far from the solution
+        queries, candidates = sweep(halves, queries, candidates, solve, shards, relaxation)
         loss = value(o, queries, candidates, shards) / max(1, n_pairs)
         tensors = {"queries": queries, "candidates": candidates}
         number += 1

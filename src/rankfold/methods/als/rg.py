@@ -57,6 +57,7 @@ class _WeightedConfig(AlsConfig):
 class _RgxConfig(_WeightedConfig):
     """Settings of ``rgx``."""
 
+    steps: int = 3
     used_with: ClassVar = {"beta": ("variant", "released")}
 
 
