@@ -49,6 +49,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WEIGHTED = {"alpha": (0.005, 0.01, 0.02, 0.04), "reg": (0.003, 0.01, 0.03, 0.1)}
 GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: method, points
     "rg2": ("rg2", {}),
+    "rg2-without-tail": ("rg2", {"tail": ("none",)}),
     "rg2-plain-path": (
         "rg2",
         {"query_exponent": (-0.5,), "candidate_exponent": (0.0,), "discount": (0.0,)},
