@@ -117,7 +117,7 @@ def test_a_pass_over_divided_candidates_sends_each_row_twice(size: int, ranks: R
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_sweep_sends_its_sums_over_candidates(name: str, size: int, ranks: Ranks) -> None:
     steps = SWEEPS[name].get("steps", 2)
-    tables = {"rg2-weighted": WIDTH + 1, "rgx": 22}.get(name, steps + 1)
+    tables = {"rg2-weighted": WIDTH + 1, "rgx": 10}.get(name, steps + 1)
     for number, rank in enumerate(ranks[size]):
         expected = tables * sum_bytes(size, N * WIDTH) + small_bytes(name, size, first=number == 0)
         assert rank[name] == expected

@@ -43,8 +43,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {  # by name: method, data,
 }
 INDEXES = {"ials-hnsw": "hnsw", "ials-inverted": "inverted"}  # kept in the folders of models
 FITTED_ON: dict[str, tuple[str, dict[str, Any]]] = {  # methods to fit on loaded data
-    "interactions": ("ials", {"width": 4, "sweeps": 2, "reg": 0.003, "background": 0.03}),
-    "sharded": ("ials", {"width": 4, "sweeps": 2, "reg": 0.003, "background": 0.03}),
+    "interactions": ("ease", {"reg": 3.0}),
+    "sharded": ("ease", {"reg": 3.0}),
     "features": (
         "bpr",
         {"width": 4, "epochs": 2, "encoder": "towers", "weight_decay": 1e-6, "batch_size": 2048},

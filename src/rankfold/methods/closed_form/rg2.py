@@ -113,7 +113,7 @@ def _describe(model: Model) -> str | None:
     if "chosen_by" not in model.notes:
         return None
     names = ["query_exponent", "candidate_exponent", "rank", "threshold", "discount"]
-    names += ["tail_weight"] if model.config["tail"] != "none" else []
+    names += ["tail_weight"] if model.config.get("tail_weight") is not None else []
     point = ", ".join(f"{name} {model.config[name]:g}" for name in names)
     points = f" from {len(model.notes['path'])} points" if "path" in model.notes else ""
     return f"chosen by {model.notes['chosen_by']}{points}: {point}"
