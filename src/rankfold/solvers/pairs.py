@@ -46,6 +46,11 @@ class Pairs(Protocol):
         """The processes that divide the rows of this side: a sum over rows needs all of them."""
         ...
 
+    @property
+    def is_local(self) -> bool:
+        """Whether sums over pairs need no other process."""
+        ...
+
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
         """The sum of each row's Y_j, weighted by pair; [n, D].
 
@@ -76,6 +81,10 @@ class LocalPairs(NamedTuple):
     counted: Comm  # the processes that divide all pairs
     rows_in: Comm = SINGLE_PROCESS
 
+    @property
+    def is_local(self) -> bool:
+        return self.comm.size == 1
+
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
         some = PairBlock(self.rows, self.pull_own, self.pull_other, x, others)
         return self.comm.sum(row_sums(self.rows, others, weigh(some)))
@@ -102,6 +111,7 @@ class GatheredPairs(NamedTuple):
     shards: Shards
     pull_own: Tensor
     pull_other: Tensor  # of all candidates
+    is_local: bool = False
 
     @property
     def rows_in(self) -> Comm:
@@ -132,6 +142,7 @@ class ScatteredPairs(NamedTuple):
     groups: Sequence[Group]  # of these candidates
     pull_own: Tensor  # of all candidates
     pull_other: Tensor
+    is_local: bool = False
 
     @property
     def rows_in(self) -> Comm:

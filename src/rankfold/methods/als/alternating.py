@@ -95,6 +95,7 @@ def method(
         open=open_model,
         answers=("histories",),
         finalize=finalize,
+        in_blocks=True,
         distributed=True,
         **declared,
     )

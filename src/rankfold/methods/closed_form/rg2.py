@@ -131,6 +131,7 @@ METHOD = Method(
     answers=("histories",),
     paper="rg2",
     self_tuning=True,
+    in_blocks=True,
     distributed=True,
     per_candidate=spectral.PER_CANDIDATE,
     describe=_describe,
