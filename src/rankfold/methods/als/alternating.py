@@ -95,7 +95,7 @@ def method(
         open=open_model,
         answers=("histories",),
         finalize=finalize,
-        in_blocks=True,
+        own_threads=True,
         distributed=True,
         **declared,
     )

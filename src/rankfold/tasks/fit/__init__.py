@@ -45,7 +45,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     plan = make_plan(method, data, options)
     hint = "try a smaller width or, if the method has them, a smaller batch_size or negatives"
     within = memory_errors(f"fit {method} with these settings", hint)
-    with within, limited_threads(own=plan.method.in_blocks):
+    with within, limited_threads(own=plan.method.own_threads):
         return _fit(plan)
 
 
