@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rankfold.cores import usable_cores
-from rankfold.kernels.threads import limit_threads
+from rankfold.kernels.threads import limited_threads, n_threads
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -38,9 +38,13 @@ def test_torch_gets_no_more_threads_than_cores(monkeypatch: pytest.MonkeyPatch) 
     torch.set_num_threads(3)
     monkeypatch.setattr("rankfold.kernels.threads.usable_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    limit_threads()
-    assert torch.get_num_threads() == 3  # an explicit number stays
+    with limited_threads(own=False):
+        assert torch.get_num_threads() == 3  # an explicit number stays
     monkeypatch.delenv("OMP_NUM_THREADS")
-    limit_threads()
-    assert torch.get_num_threads() == 2
+    with limited_threads(own=False):
+        assert torch.get_num_threads() == 2
+    with limited_threads(own=True), limited_threads(own=False):
+        assert torch.get_num_threads() == 1
+        assert n_threads() == 2
+    assert torch.get_num_threads() == 3
     torch.set_num_threads(before)

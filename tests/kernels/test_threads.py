@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from rankfold.kernels.threads import in_threads, inner, product
+from rankfold.kernels.threads import in_threads, inner, product, scratch
 from rankfold.objectives.implicit import ials
 from rankfold.objectives.quadratic import candidate_half, query_half
 from rankfold.solvers import pairs
@@ -103,3 +103,17 @@ def test_work_in_threads_may_itself_use_threads(threads: int) -> None:
         in_threads(work, range(40))
     assert bool((done == 5).all())
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_thread_keeps_its_memory_from_block_to_block() -> None:
+    places = set()
+
+    def work(block: int) -> None:
+        table = scratch("table", (block + 1, 10), torch.zeros(0)).fill_(block)
+        assert table.shape == (block + 1, 10)
+        places.add(table.data_ptr())
+
+    in_threads(work, range(9, -1, -1))
+    assert len(places) <= torch.get_num_threads()
+    assert scratch("table", (2, 3), torch.zeros(0)).shape == (2, 3)

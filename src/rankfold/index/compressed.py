@@ -23,6 +23,7 @@ from rankfold.index.inverted import checked_lists, faiss_scan, point_reader, res
 from rankfold.index.kind import Saved
 from rankfold.index.lists import Lists, Probing, Scan
 from rankfold.index.measure import first, lower_bound, recalls
+from rankfold.kernels.threads import n_threads
 from rankfold.types import TopK
 
 _COLUMNS_PER_BYTE = 4  # columns coded by a byte
@@ -195,7 +196,7 @@ def _encode(candidates: Tensor, lists: Lists, seed: int) -> Any:
     rng = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(candidates), generator=rng)[:_TRAINING_CANDIDATES]
     coded.pq.cp.min_points_per_centroid = 1  # no warning for few candidates
-    library.omp_set_num_threads(torch.get_num_threads())
+    library.omp_set_num_threads(n_threads())
     sample = _pad(candidates[chosen].float() - lists.centres[list_of[chosen]])
     coded.pq.train(sample.numpy())
     coded.is_trained = True

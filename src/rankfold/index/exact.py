@@ -11,6 +11,7 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.filter import no_results, pairs_among
 from rankfold.kernels import nearest
+from rankfold.kernels.threads import in_threads, n_threads, scratch
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
     LARGEST_BLOCK,
@@ -22,6 +23,7 @@ from rankfold.kernels.topk import (
 from rankfold.types import Allow, Exclude, Interactions, TopK
 
 QUERY_BLOCK = 2048  # queries at a time: with fewer, the product mostly rearranges candidates
+_THREAD_BLOCK = 512  # queries at a time of a thread
 _MIN_FUSED_QUERIES = 128  # at a time by fused kernels, which read all candidates each time
 _CANDIDATE_BLOCK = 16_384  # candidates at a time, before memory goes to more queries at a time
 _ALIGNMENT = 16  # columns: with unaligned rows a product takes up to twice as long
@@ -76,21 +78,34 @@ class Exact:
         if vectors.is_cuda and extra is None and self._search_fused(vectors, exclude, results):
             return results
         converted = not vectors.dtype == self.candidates.dtype == dtype
+        threads = n_threads() if vectors.is_cpu and len(vectors) > _THREAD_BLOCK else 1
+        most = len(vectors) if threads == 1 else _THREAD_BLOCK
         plan = make_plan(
-            (len(vectors), len(self.candidates)),
+            (most, len(self.candidates)),
             k,
             dtype.itemsize,
-            self.memory_budget,
+            self.memory_budget // threads,
             ranking_bytes=_CACHE_BYTES if vectors.is_cpu else self.memory_budget,
             converted_width=vectors.shape[1] if converted else 0,
         )
-        buffer = results.scores.new_empty(plan.queries * _row_length(plan.candidates, k))
-        for start, stop in _query_blocks(len(vectors), exclude, plan):
-            pairs = None if exclude is None else _pairs(exclude, start, stop, vectors.device)
-            added = None if extra is None else extra.part(start, stop)
-            block = vectors[start:stop].to(dtype)
-            best = TopK(*(t[start:stop] for t in results))
-            self._search_block(block, pairs, added, plan, buffer, best)
+        size, scores = (plan.queries, _row_length(plan.candidates, k)), results.scores
+        buffer = None if threads > 1 else scores.new_empty(size)
+
+        def search(bounds: tuple[int, int]) -> None:
+            own = slice(*bounds)
+            pairs = None if exclude is None else _pairs(exclude, *bounds, vectors.device)
+            space = scratch("scores", size, scores) if buffer is None else buffer
+            added = None if extra is None else extra.part(*bounds)
+            part = TopK(*(table[own] for table in results))
+            block = vectors[own].to(dtype)
+            self._search_block(block, pairs, added, plan, space.flatten(), part)
+
+        blocks = list(_query_blocks(len(vectors), exclude, plan))
+        if threads > 1:
+            in_threads(search, blocks)
+        else:
+            for bounds in blocks:
+                search(bounds)
         return results
 
     def check(self, vectors: Tensor, exclude: Exclude, allow: Allow = None) -> None:

@@ -13,6 +13,7 @@ from rankfold.index.faiss_files import faiss, open_mapped, unreachable_recall, w
 from rankfold.index.filter import Approximate
 from rankfold.index.kind import Saved
 from rankfold.index.measure import first, lower_bound, recalls
+from rankfold.kernels.threads import n_threads
 from rankfold.types import TopK
 
 LINKS = 16  # per candidate
@@ -74,7 +75,7 @@ def build_hnsw(
     exact = Exact(candidates, memory_budget)  # refuses NaN
     graph = faiss().IndexHNSWFlat(width, LINKS, faiss().METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction = _EF_CONSTRUCTION
-    faiss().omp_set_num_threads(torch.get_num_threads())
+    faiss().omp_set_num_threads(n_threads())
     for block in candidates.detach().split(BLOCK):
         graph.add(block.float().cpu().numpy())
     return Hnsw(candidates, memory_budget, graph, choose_efforts(graph, exact, queries, target))
@@ -117,7 +118,7 @@ def choose_efforts(graph: Any, exact: Exact, queries: Tensor, target: float) -> 
 
 def walk(graph: Any, vectors: Tensor, depth: int, ef_search: int) -> TopK:
     """A search by faiss, with torch's number of threads."""
-    faiss().omp_set_num_threads(torch.get_num_threads())
+    faiss().omp_set_num_threads(n_threads())
     parameters = faiss().SearchParametersHNSW(efSearch=max(ef_search, depth))
     scores, ids = graph.search(vectors.contiguous().numpy(), depth, params=parameters)
     return TopK(torch.from_numpy(ids), torch.from_numpy(scores))

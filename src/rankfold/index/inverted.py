@@ -31,6 +31,7 @@ from rankfold.index.lists import (
     scan,
     scan_bytes,
 )
+from rankfold.kernels.threads import n_threads
 from rankfold.types import Index, TopK
 
 MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
@@ -226,7 +227,7 @@ def rescore(candidates: Tensor, queries: Tensor, ids: Tensor, k: int) -> TopK:
 def faiss_scan(index: Any, queries: Tensor, taken: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """``scan`` by faiss, with torch's number of threads, one query per thread."""
     library = faiss()
-    library.omp_set_num_threads(torch.get_num_threads())
+    library.omp_set_num_threads(n_threads())
     queries, taken = queries.contiguous(), taken.contiguous()
     ids = torch.empty(len(queries), k, dtype=torch.int64)
     scores = torch.empty(len(queries), k)

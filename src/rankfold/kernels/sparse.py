@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from rankfold.kernels.threads import in_threads
+from rankfold.kernels.threads import in_threads, n_threads
 from rankfold.types import Interactions, from_pairs
 
 PAIR_BYTES = 32  # allocated for each pair during a transpose
@@ -30,7 +30,7 @@ def row_sums(rows: Interactions, vectors: Tensor, weights: Tensor | None = None)
     """
     if vectors.device.type != "cpu" or vectors.dtype != torch.float32:
         return csr(rows, weights, vectors.dtype) @ vectors
-    if vectors.requires_grad:
+    if vectors.requires_grad or n_threads() == 1:
         return _bags(rows, vectors, weights)
     result = vectors.new_empty(rows.n_queries, vectors.shape[1])
 

@@ -8,8 +8,10 @@ division into blocks depends only on sizes, so that results do not depend on the
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -23,46 +25,99 @@ _MIN_ENTRIES = 2**17  # of a block of rows: shorter work is not worth a thread
 T = TypeVar("T")
 
 
+class _Here(threading.local):
+    """What this thread does."""
+
+    threads = 0  # of ``limited_threads``; 0: as many as torch has
+    is_busy = False  # with a block: it does not wait for others, it works itself
+
+    def __init__(self) -> None:
+        self.scratch: dict[str, Tensor] = {}  # memory that is kept from block to block
+
+
+_here = _Here()
+
+
+@contextmanager
+def limited_threads(*, own: bool) -> Iterator[None]:
+    """Use no more threads than the process may use cores, unless a number was given.
+
+    With ``own`` torch uses one thread, and ``in_threads`` as many as torch would.
+    """
+    before, outer = torch.get_num_threads(), _here.threads
+    n = before if "OMP_NUM_THREADS" in os.environ else min(before, usable_cores())
+    _here.threads = outer or (n if own else 0)
+    torch.set_num_threads(1 if _here.threads else n)
+    try:
+        yield
+    finally:
+        _here.threads = outer
+        torch.set_num_threads(before)
+
+
+def n_threads() -> int:
+    """How many threads ``in_threads`` uses here: 1 inside a block."""
+    return 1 if _here.is_busy else _here.threads or torch.get_num_threads()
+
+
 def in_threads(work: Callable[[T], None], blocks: Sequence[T]) -> None:
-    """Do the work for every block, several blocks at once, each with one torch thread."""
-    n, inference = torch.get_num_threads(), torch.is_inference_mode_enabled()
+    """Do the work for every block, several blocks at once, each with one torch thread.
 
-    def one(block: T) -> None:
-        if torch.get_num_threads() != 1:  # torch sets it when a thread first computes
-            torch.set_num_threads(1)
-        with torch.inference_mode(inference):  # threads do not inherit it
-            work(block)
-
-    if n == 1 or len(blocks) < 2 or hasattr(_worker, "is_one"):
+    The calling thread works, too: it never waits for a thread that has not begun.
+    """
+    n = n_threads()
+    if _here.is_busy or len(blocks) < 2:
         for block in blocks:
             work(block)
         return
-    futures: list[Future[None]] = []
+    inference, left = torch.is_inference_mode_enabled(), iter(list(blocks))
+
+    def take_blocks() -> None:
+        if torch.get_num_threads() != 1:  # a new thread has torch's default
+            torch.set_num_threads(1)
+        _here.is_busy = True
+        try:
+            with torch.inference_mode(inference):  # threads do not inherit it
+                for block in left:
+                    work(block)
+        finally:
+            deque(left, maxlen=0)  # after an error or Ctrl-C nothing is left to others
+            _here.is_busy = False
+            _here.scratch.clear()
+
+    before = torch.get_num_threads()
+    others = [_pool(n - 1).submit(take_blocks) for _ in range(min(n, len(blocks)) - 1)]
     try:
-        futures = [_pool(n).submit(one, block) for block in blocks]
-        for future in futures:
-            future.result()
+        take_blocks()
     finally:
-        for future in futures:
-            future.cancel()
-        wait(futures)  # after an error or Ctrl-C, too: the work writes into shared tensors
-        torch.set_num_threads(n)  # threads of the pool have set it to 1
+        begun = [other for other in others if not other.cancel()]
+        wait(begun)  # after an error, too: the work writes into shared tensors
+        if before != 1:
+            torch.set_num_threads(before)
+    for other in begun:
+        other.result()
+
+
+def scratch(name: str, shape: tuple[int, int], like: Tensor) -> Tensor:
+    """Uninitialised memory of the type of ``like``, for one block of ``in_threads`` at a time.
+
+    The thread's next block gets the same memory: clearing new pages takes longer than many a
+    product. Outside of blocks it is new memory.
+    """
+    if not _here.is_busy:
+        return like.new_empty(shape)
+    kept, size = _here.scratch.get(name), shape[0] * shape[1]
+    if kept is None or len(kept) < size or kept.dtype != like.dtype:
+        kept = _here.scratch[name] = like.new_empty(size)
+    return kept[:size].view(shape)
 
 
 @cache
 def _pool(n: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n, initializer=setattr, initargs=(_worker, "is_one", True))
+    return ThreadPoolExecutor(n)
 
-
-_worker = threading.local()  # a thread of the pool does not wait for others: it works itself
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has no threads but its first
-
-
-def limit_threads() -> None:
-    """Let torch use no more threads than the process may use cores, unless a number was given."""
-    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > usable_cores():
-        torch.set_num_threads(usable_cores())
 
 
 def row_runs(n_rows: int, width: int) -> list[slice]:

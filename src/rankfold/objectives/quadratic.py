@@ -13,9 +13,10 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.kernels.sparse import blocks, pair_products, row_sums
+from rankfold.kernels.threads import summed
 from rankfold.types import Comm, Interactions
 
-_ROW_BLOCK, _PAIR_BLOCK = 8192, 2**22  # rows and pairs of a block
+_ROW_BLOCK, _PAIR_BLOCK = 4096, 2**18  # rows and pairs of a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,56 +72,74 @@ def value(
 
     Where candidates are divided, Q has the rows of this process.
     """
-    o, b = objective, objective.candidate_weight.double()
+    o = objective
     here, comm = (slice(None), SINGLE_PROCESS) if divided is None else (divided.rows, divided.comm)
-    *sums, penalties = _of_candidates(candidates, b[here], o.candidate_reg[here].double())
+    dtype = torch.float64 if o.centre or o.cross else queries.dtype  # with them, terms cancel
+    *sums, penalties = _of_candidates(candidates, o.candidate_weight[here], o.candidate_reg[here])
     gram, weighted_sum, plain_sum = (comm.sum(one) for one in sums)
     total = o.constant if o.comm.rank == 0 else 0.0  # shared terms count once
     if o.comm.rank == 0 or divided is not None:
         total += float(penalties)
-    for start, stop in blocks(o.rows, _ROW_BLOCK, _PAIR_BLOCK):
-        p, a = queries[start:stop].double(), o.query_weight[start:stop].double()
-        squares = ((p @ gram) * p).sum(dim=1) @ a
-        line = (p @ weighted_sum) @ o.background[start:stop].double()
-        centred = o.centre * ((p @ plain_sum) ** 2 @ (a - o.uncentred))
-        penalty = (p**2).sum(dim=1) @ o.query_reg[start:stop].double()
-        total += float(squares - 2 * line - centred + penalty)
-    whole = iter([(o.rows, candidates, b)])
-    for rows, vectors, weights in whole if divided is None else divided.pieces(candidates, b):
+
+    def of_queries(some: slice) -> Tensor:
+        p, a = queries[some].to(dtype), o.query_weight[some].to(dtype)
+        squares = ((p @ gram.to(dtype)) * p).sum(dim=1) @ a
+        line = (p @ weighted_sum.to(dtype)) @ o.background[some].to(dtype)
+        centred = o.centre * ((p @ plain_sum.to(dtype)) ** 2 @ (a - o.uncentred))
+        penalty = p.square().sum(dim=1) @ o.query_reg[some].to(dtype)
+        return (squares - 2 * line - centred + penalty).double()
+
+    total += float(summed(of_queries, _row_blocks(queries)))
+    whole = iter([(o.rows, candidates, o.candidate_weight)])
+    every = whole if divided is None else divided.pieces(candidates, o.candidate_weight)
+    for rows, vectors, weights in every:
         total += _of_pairs(o, rows, queries, vectors, weights, plain_sum)
     return sum_over_ranks(total, o.comm)
+
+
+def _row_blocks(vectors: Tensor) -> list[slice]:
+    starts = range(0, max(1, len(vectors)), _ROW_BLOCK)
+    return [slice(start, start + _ROW_BLOCK) for start in starts]
 
 
 def _of_candidates(
     candidates: Tensor, b: Tensor, reg: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Q^T diag(b) Q, Q^T b, Q^T 1 and the sum of reg_y |Q_y|^2, some rows of Q at a time."""
-    width = candidates.shape[1]
-    sums, penalty = b.new_zeros(width + 2, width), b.new_zeros(())
-    for start in range(0, len(candidates), _ROW_BLOCK):
-        some = slice(start, start + _ROW_BLOCK)
-        q, ones = candidates[some].double(), torch.ones_like(b[some])
-        sums += torch.cat([(q * b[some, None]).T, b[None, some], ones[None]]) @ q
-        penalty += reg[some] @ (q**2).sum(dim=1)
-    return sums[:width], sums[width], sums[width + 1], penalty
+
+    def term(some: slice) -> Tensor:
+        q = candidates[some].double()
+        weights, ones = b[some].double(), q.new_ones(len(q))
+        penalty = (reg[some].double() @ q.square())[None]
+        return torch.cat([torch.cat([(q.T * weights), weights[None], ones[None]]) @ q, penalty])
+
+    sums, width = summed(term, _row_blocks(candidates)), candidates.shape[1]
+    return sums[:width], sums[width], sums[width + 1], sums[width + 2].sum()
 
 
 def _of_pairs(
     o: Objective, rows: Interactions, queries: Tensor, vectors: Tensor, b: Tensor, whole: Tensor
 ) -> float:
     """The terms of the pairs with n candidates; ``whole`` [D] is the sum of all candidates."""
-    total = 0.0
-    for start, stop in blocks(rows, _ROW_BLOCK, _PAIR_BLOCK):
-        part, p = rows.part(start, stop), queries[start:stop].double()
+
+    def term(bounds: tuple[int, int]) -> Tensor:
+        some = slice(*bounds)
+        part, p = rows.part(*bounds), queries[some]
         scores = pair_products(part, p.to(vectors.dtype), vectors).double()
-        grades = torch.ones_like(scores) if part.grades is None else part.grades.double()
-        pulls = torch.repeat_interleave(o.pull[start:stop].double(), part.counts())
+        pulls = torch.repeat_interleave(o.pull[some].double(), part.counts())
         pulls *= b[part.candidates]
-        total += float(grades @ (o.extra * scores**2) - 2 * (grades + o.offset) @ (pulls * scores))
+        if part.grades is None:
+            total = o.extra * (scores @ scores) - 2 * (1 + o.offset) * (pulls @ scores)
+        else:
+            grades = part.grades.double()
+            total = grades @ (o.extra * scores**2) - 2 * (grades + o.offset) @ (pulls * scores)
         if o.cross != 0:
             sums = row_sums(part, vectors).double()
-            total -= 2 * o.cross * float((p * sums).sum(dim=1) @ (p @ whole))
-    return total
+            total -= 2 * o.cross * ((p * sums).sum(dim=1) @ (p.double() @ whole))
+        return total
+
+    bounds = list(blocks(rows, _ROW_BLOCK, _PAIR_BLOCK))
+    return float(summed(term, bounds)) if bounds else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ def _rotated_step(
     def place(own_and_block: tuple[slice, Pairs]) -> None:
         solution[own_and_block[0]] = solved(*own_and_block)
 
-    if comm.size == pairs.rows_in.size == 1 and others.device.type == "cpu":
+    if pairs.is_local and others.device.type == "cpu":
         in_threads(place, places)
     else:  # collective calls must have the same order on all processes
         for own_and_block in places:

@@ -150,6 +150,7 @@ def by_conjugate_gradients(steps: int) -> Solve:
             lambda rest, out: _scaled(rest, scale, out),
             lambda x, y: torch.linalg.vecdot(x, y)[:, None],
             steps,
+            ends_early=system.pairs.is_local,
         )
 
     return solve
@@ -190,13 +191,16 @@ def conjugate_gradients(
     precondition: Callable[[Tensor, Tensor], Tensor],
     dot: Callable[[Tensor, Tensor], Tensor],
     steps: int,
+    *,
+    ends_early: bool = False,
 ) -> Tensor:
     """Steps from ``x`` towards the solution, for a positive definite product.
 
     If ``dot`` works row by row, every row is a separate system. A direction along which the product
     vanishes is not taken, and none is once the residual is rounding. ``x`` and ``residual`` (the
     right side less the product of x) are overwritten. ``precondition`` writes to its second
-    argument, so that four tables of the size of x are in memory.
+    argument, so that four tables of the size of x are in memory. ``ends_early``: steps that take no
+    direction are left out. Processes that sum their products must do so equally often.
     """
     direction = precondition(residual, torch.empty_like(residual))
     size = dot(residual, direction)
@@ -211,6 +215,8 @@ def conjugate_gradients(
         residual.addcmul_(length, moved, value=-1)
         conditioned = precondition(residual, moved)
         before, size = size, dot(residual, conditioned)
+        if ends_early and bool((size <= rounding).all()):
+            break
         direction = conditioned.addcmul_(torch.where(before > 0, size / before, 0.0), direction)
     return x
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import blocks, csr, transposed
-from rankfold.kernels.threads import in_threads
+from rankfold.kernels.threads import in_threads, n_threads
 from rankfold.types import Comm, Interactions, from_pairs
 
 MIN_PRODUCTS, PRODUCTS_PER_PAIR = 2**28, 16  # the larger bound applies
@@ -146,7 +146,7 @@ def _runs(
             0, part.query_of_pair().long(), sizes[part.candidates.long()]
         )
     total = torch.cat([products.new_zeros(1), comm.sum(products).cumsum(0)]).long()
-    most = memory_budget // (_PRODUCT_BYTES * max(1, torch.get_num_threads()))
+    most = memory_budget // (_PRODUCT_BYTES * n_threads())
     most = max(1, min(most, int(total[-1]) // _BLOCKS))
     return list(blocks(Interactions(total, columns.candidates, None, 0), columns.n_queries, most))
 

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import blocks, row_sums
+from rankfold.kernels.threads import summed
 from rankfold.objectives.quadratic import Half
 from rankfold.solvers.shards import Group, Shards
 from rankfold.types import Comm, Interactions
 
 BLOCK_ENTRIES = {"cpu": 2**19}  # of a block of vectors: a few blocks fit a CPU's cache
-_BLOCK_PAIRS = {"cpu": 2**16}  # of a block, for the same reason
+_BLOCK_PAIRS = 2**16  # of a block on a CPU, for the same reason
+_MIN_BLOCKS, _MIN_BLOCK_PAIRS = 8, 2**13  # so that two threads have equally much to do
 _MAX_BLOCK = 2**26  # of either, on other devices
 
 
@@ -44,6 +46,11 @@ class Pairs(Protocol):
     @property
     def rows_in(self) -> Comm:
         """The processes that divide the rows of this side: a sum over rows needs all of them."""
+        ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether sums over pairs need no other process."""
         ...
 
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
@@ -76,6 +83,10 @@ class LocalPairs(NamedTuple):
     counted: Comm  # the processes that divide all pairs
     rows_in: Comm = SINGLE_PROCESS
 
+    @property
+    def is_local(self) -> bool:
+        return self.comm.size == 1
+
     def sums(self, others: Tensor, weigh: Weigh, x: Tensor | None = None) -> Tensor:
         some = PairBlock(self.rows, self.pull_own, self.pull_other, x, others)
         return self.comm.sum(row_sums(self.rows, others, weigh(some)))
@@ -90,8 +101,10 @@ class LocalPairs(NamedTuple):
         """Blocks that fit a CPU's cache, by the pairs of all processes together."""
         counts = self.counts()
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        most = rows_at_once(others), _BLOCK_PAIRS.get(others.device.type, _MAX_BLOCK)
-        for first, last in blocks(replace(self.rows, offsets=offsets), *most):
+        most = _MAX_BLOCK
+        if others.device.type == "cpu":
+            most = min(max(int(offsets[-1]) // _MIN_BLOCKS, _MIN_BLOCK_PAIRS), _BLOCK_PAIRS)
+        for first, last in blocks(replace(self.rows, offsets=offsets), rows_at_once(others), most):
             part, pulls = self.rows.part(first, last), self.pull_own[first:last]
             yield slice(first, last), self._replace(rows=part, pull_own=pulls)
 
@@ -102,6 +115,7 @@ class GatheredPairs(NamedTuple):
     shards: Shards
     pull_own: Tensor
     pull_other: Tensor  # of all candidates
+    is_local: bool = False
 
     @property
     def rows_in(self) -> Comm:
@@ -132,6 +146,7 @@ class ScatteredPairs(NamedTuple):
     groups: Sequence[Group]  # of these candidates
     pull_own: Tensor  # of all candidates
     pull_other: Tensor
+    is_local: bool = False
 
     @property
     def rows_in(self) -> Comm:
@@ -186,9 +201,7 @@ def candidate_side(half: Half, shards: Shards) -> Side:
 def _mean_square(counts: Tensor, others: Tensor, comm: Comm) -> Tensor:
     """The mean over pairs, given the number of pairs of each of the others."""
     counts = counts.to(others.dtype)
-    total = others.new_zeros(others.shape[1])
-    for some in runs(others):
-        total += counts[some] @ others[some] ** 2
+    total = summed(lambda some: counts[some] @ others[some] ** 2, list(runs(others)))
     return comm.sum(total) / comm.sum(counts.sum()).clamp(min=1)
 
 

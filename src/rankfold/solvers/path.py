@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold.kernels.threads import scratch
 from rankfold.kernels.topk import LARGEST_BLOCK
 from rankfold.types import Interactions
 
@@ -62,8 +63,9 @@ def path_scores(
         tail: added to the scores at points where it has a weight.
     """
     n, length = len(vectors), _aligned(len(vectors))
-    space = vectors.new_empty(3 * most, length)[:, :n]
-    scores = vectors.new_full((most, length), -torch.inf)
+    space = scratch("products", (3 * most, length), vectors)[:, :n]
+    scores = scratch("scores", (most, length), vectors)
+    scores[:, n:] = -torch.inf
     by_solution = groupby(sorted(points), key=lambda point: (point.rank, point.threshold))
     solutions = {solution: list(same) for solution, same in by_solution}
     for start in range(0, len(products), most):

@@ -310,6 +310,9 @@ class Method:
     self_tuning: bool = False  # chooses its own settings on validation: never stopped early
     finalize: Callable[[Model, Interactions, Run], Model] | None = None
     """Done to the model that is kept, for the pairs that it was fitted on."""
+    own_threads: bool = (
+        False  # torch gets one thread: ``kernels.threads`` divides the work, or none
+    )
     distributed: bool = False  # several processes can fit it, each with the rows of its own queries
     space: Space = field(default_factory=dict)  # the settings that ``rankfold tune`` tries
     paper_space: Space | None = None  # the grid that its paper states, if it states one

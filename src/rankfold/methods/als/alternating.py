@@ -97,6 +97,7 @@ def method(
         open=open_model,
         answers=("histories",),
         finalize=finalize,
+        own_threads=True,
         distributed=True,
         **declared,
     )

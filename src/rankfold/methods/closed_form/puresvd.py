@@ -46,6 +46,7 @@ METHOD = Method(
     open=lambda model: Opened(histories=partial(_fold_in, model)),
     answers=("histories",),
     paper="cremonesi2010",
+    own_threads=True,
     distributed=True,
     per_candidate=PER_CANDIDATE,
 )

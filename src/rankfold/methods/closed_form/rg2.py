@@ -128,6 +128,7 @@ METHOD = Method(
     answers=("histories",),
     paper="rg2",
     self_tuning=True,
+    own_threads=True,
     distributed=True,
     per_candidate=(*spectral.PER_CANDIDATE, "neighbours", "neighbour_weights"),
     describe=_describe,

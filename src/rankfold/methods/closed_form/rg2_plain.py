@@ -63,6 +63,7 @@ METHOD = Method(
     open=lambda model: Opened(histories=partial(_fold_in, model)),
     answers=("histories",),
     paper="rg2",
+    own_threads=True,
     distributed=True,
     space={"reg": Range(0.01, 3.0, log=True)},
     paper_space={"reg": alternating.RG_GRID},

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.kernels.sparse import blocks
+from rankfold.kernels.threads import scratch
 from rankfold.methods.closed_form.racing import evenly
 from rankfold.objectives.rg import row_sizes
 from rankfold.solvers.neighbours import Neighbours, neighbours, thinned
@@ -63,7 +64,7 @@ def extra_scores(table: Neighbours, histories: Interactions, slope: Tensor) -> I
 def dense_scores(table: Neighbours, histories: Interactions) -> Tensor:
     """The tail of each history, before its weight and the discount; [M, N]."""
     extra = extra_scores(table, histories, torch.ones_like(histories.offsets[1:]))
-    scores = torch.zeros(histories.n_queries, len(table.ids), device=table.weights.device)
+    scores = scratch("tail", (histories.n_queries, len(table.ids)), table.weights).zero_()
     assert extra.grades is not None
     return scores.view(-1).scatter_add_(0, extra.codes(), extra.grades).view_as(scores)
 

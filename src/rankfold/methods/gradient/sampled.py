@@ -82,6 +82,7 @@ BPR = method(
     UniformConfig,
     "each choice above a few random candidates, pair by pair",
     paper="rendle2009",
+    own_threads=True,  # the operations of a batch are too short to divide
     space=UNIFORM_SPACE,
     paper_space=PAPER_SPACE,
 )
@@ -90,6 +91,7 @@ BCE = method(
     Combination("uniform", "bce", bias=True),
     UniformConfig,
     "choices are ones, a few random candidates zeros: logistic regression",
+    own_threads=True,  # the operations of a batch are too short to divide
     space=UNIFORM_SPACE,
     paper_space=PAPER_SPACE,
 )

@@ -13,7 +13,7 @@ from rankfold import config
 from rankfold.data.build.graded import hashes
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError, memory_errors
-from rankfold.kernels.threads import limit_threads
+from rankfold.kernels.threads import limited_threads
 from rankfold.methods import METHODS
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.load import load
@@ -42,10 +42,10 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     Under torchrun all processes fit one model together. Rank 0 writes and returns the full model.
     The other ranks return the rows of their own queries; a grader is complete on every rank.
     """
-    limit_threads()
     plan = make_plan(method, data, options)
     hint = "try a smaller width or, if the method has them, a smaller batch_size or negatives"
-    with memory_errors(f"fit {method} with these settings", hint):
+    within = memory_errors(f"fit {method} with these settings", hint)
+    with within, limited_threads(own=plan.method.own_threads):
         return _fit(plan)
 
 
