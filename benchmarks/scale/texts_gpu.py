@@ -58,7 +58,8 @@ from rankfold.methods.text.siamesexml.modules import (
     task_of,
     training,
 )
-from rankfold.metrics import METRICS, judge, parse
+from rankfold.metrics import METRICS, parse
+from rankfold.metrics.judged import judge
 from rankfold.training.loop import Loop, train
 from rankfold.types import Dataset, Interactions, Model, Run, Texts, TopK, Vocabulary, from_pairs
 

@@ -14,8 +14,7 @@ from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, random_row
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.metrics import parse_graded
-from rankfold.metrics.graded import graded_mean, graded_values
+from rankfold.metrics.graded import graded_mean, graded_values, parse_graded
 from rankfold.models.grader import FITTED, Grader
 from rankfold.tasks.evaluate_graded import (
     GRADED_DEFAULTS,

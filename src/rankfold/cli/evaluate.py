@@ -56,7 +56,7 @@ def command(
     **options: Any,
 ) -> None:
     """Measure a model: rank all candidates for every query of a split, or grade its rows."""
-    from rankfold.metrics import parse_propensity
+    from rankfold.metrics.propensity import parse_propensity
     from rankfold.models.load import load
     from rankfold.tasks.evaluate import evaluate
     from rankfold.tasks.evaluate_graded import GradedEvaluation

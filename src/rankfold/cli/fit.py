@@ -49,7 +49,8 @@ def command(
     """Fit a model to prepared data; Ctrl-C keeps the last checkpoint for --resume."""
     from rankfold import config as settings
     from rankfold.distributed.connection import connect
-    from rankfold.tasks.fit import find_method, fit
+    from rankfold.methods import find_method
+    from rankfold.tasks.fit import fit
     from rankfold.tasks.update import fit_and_add
     from rankfold.training.checkpoint import path_of
     from rankfold.training.tracking import combine, tracked

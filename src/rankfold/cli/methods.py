@@ -19,8 +19,7 @@ def command(
     json: Json = False,
 ) -> None:
     """List the methods, or the settings of one."""
-    from rankfold.methods import METHODS
-    from rankfold.tasks.fit import find_method
+    from rankfold.methods import METHODS, find_method
 
     if json:
         shown = METHODS if name is None else {name: find_method(name)}

@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Search for better settings; Ctrl-C keeps the trials, and the same command resumes."""
     from rankfold import config as settings
-    from rankfold.tasks.fit import find_method
+    from rankfold.methods import find_method
     from rankfold.tasks.tune import tune
 
     fixed: dict[str, Any] = dict(settings.parse_words(set or []))
@@ -67,7 +67,7 @@ def _document(method: str, out: Path, result: "TuneResult") -> dict[str, Any]:
 
 def _show(say: "Console", method: str, out: Path, result: "TuneResult") -> None:
     """The best trials, the number of pruned and failed ones, and the next command."""
-    from rankfold.tasks.fit import find_method
+    from rankfold.methods import find_method
 
     trials = sorted(result.trials, key=_rank)
     searched = list(result.best.settings)

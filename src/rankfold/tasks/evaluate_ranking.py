@@ -14,7 +14,8 @@ from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
-from rankfold.metrics import Propensity, check_propensity, inverse_propensity, parse
+from rankfold.metrics import parse
+from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import Searcher, find_index, ranks_by_text
 from rankfold.tasks.options import DEFAULT_METRICS

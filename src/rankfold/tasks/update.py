@@ -8,10 +8,11 @@ from rankfold import storage
 from rankfold.data.folder import load as load_data
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
+from rankfold.methods import find_method
 from rankfold.models.load import load_ranker
 from rankfold.models.ranker import Ranker
 from rankfold.models.update import check_grows
-from rankfold.tasks.fit import find_method, fit
+from rankfold.tasks.fit import fit
 from rankfold.types import Key
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankfold.metrics import parse_graded
-from rankfold.metrics.graded import graded_mean
+from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.tasks.compare import statistics
 from rankfold.tasks.compare.statistics import (
     flip_test,

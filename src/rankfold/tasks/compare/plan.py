@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 from rankfold.config import check_names, normalize_none
 from rankfold.errors import UserError
-from rankfold.metrics import parse, parse_graded
-from rankfold.metrics.graded import check_two_grades
-from rankfold.tasks.fit.plan import DEFAULT_METRIC, find_method
+from rankfold.methods import find_method
+from rankfold.metrics import parse
+from rankfold.metrics.graded import check_two_grades, parse_graded
+from rankfold.tasks.fit.plan import DEFAULT_METRIC
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, CompareOptions
 from rankfold.tasks.tune.plan import parse_budget

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.metrics import more_is_better, parse_graded
+from rankfold.metrics import more_is_better
+from rankfold.metrics.graded import parse_graded
 from rankfold.models.grader import names_of
 from rankfold.tasks.compare.plan import ComparePlan, command_of
 from rankfold.tasks.compare.published import published

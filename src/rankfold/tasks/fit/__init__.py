@@ -19,15 +19,13 @@ from rankfold.models.grader import FITTED, Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.gather import gather_model
-from rankfold.tasks.fit.plan import FitPlan, find_method, make_plan
+from rankfold.tasks.fit.plan import FitPlan, make_plan
 from rankfold.tasks.fit.run import make_run, refit_follows, run_steps, score_rows
 from rankfold.tasks.options import FitOptions, listed
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
 from rankfold.types import Dataset, Model, SplitName, Vocabulary
-
-__all__ = ["find_method", "fit"]
 
 
 def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:

@@ -15,8 +15,9 @@ from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import device_of
 from rankfold.index.inverted import build_index
 from rankfold.interrupts import deferred_interrupt
-from rankfold.metrics import METRICS, MetricSpec, judge, parse
+from rankfold.metrics import METRICS, MetricSpec, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
+from rankfold.metrics.judged import judge
 from rankfold.tasks.fit.gather import with_all_candidates
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.tally import score
