@@ -72,24 +72,19 @@ def command(
     except KeyboardInterrupt:
         say.print(f"stopped: the same command resumes the comparison in {out}")
         raise typer.Exit(INTERRUPTED) from None
-    page = _write_page(results, out / "report.html", say)
+    page = write_page(results, out / "report.html", say)
     if json:
         print_json(results)
     else:
         _show(results, say)
         written = [out / "results.json", out / "results.csv", *([page] if page else [])]
         say.print(f"written: {', '.join(map(str, written))}")
-    _check_any(results)
-
-
-def _check_any(results: Mapping[str, Any]) -> None:
-    """A UserError if every method failed."""
     errors = [method["error"] for method in results["methods"]]
     if all(error is not None for error in errors):
         raise UserError("every method failed", hint=str(errors[0]["hint"]))
 
 
-def _write_page(results: Mapping[str, Any], path: Path, say: "Console") -> Path | None:
+def write_page(results: Mapping[str, Any], path: Path, say: "Console") -> Path | None:
     """Write the report if jinja2 is installed."""
     try:
         from rankfold.report.compare import write
@@ -103,10 +98,9 @@ def _write_page(results: Mapping[str, Any], path: Path, say: "Console") -> Path 
 def _show(results: Mapping[str, Any], say: "Console") -> None:
     """One row per method, best first; a star marks the best and ties with it."""
     from rankfold.report.published import published_figures
+    from rankfold.report.summary import ranked
 
-    metrics, methods = results["metrics"], results["methods"]
-    done = [method for method in methods if method["error"] is None]
-    done.sort(key=lambda one: (not one["equal_terms"], -one["metrics"][metrics[0]]["mean"]))
+    metrics, done = results["metrics"], ranked(results)
     rows = [
         [
             method["name"],
@@ -128,9 +122,8 @@ def _show(results: Mapping[str, Any], say: "Console") -> None:
         say.print(f"± half of the 95% interval over {results['queries']:,} {over}")
     for line in published.notes if published else ():
         say.print(line)
-    for method in methods:
-        if method["error"] is not None:
-            error = method["error"]
+    for method in results["methods"]:
+        if (error := method["error"]) is not None:
             say.print(f"{method['name']} failed: {error['message']}", style="yellow")
             say.print(f"  hint: {error['hint']}")
 

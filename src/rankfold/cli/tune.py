@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankfold.tasks.tune import TuneResult
-    from rankfold.tasks.tune.plan import Trial
 
 _MAX_ROWS = 10  # trials in the table
 
@@ -69,7 +68,8 @@ def _show(say: "Console", method: str, out: Path, result: "TuneResult") -> None:
     """The best trials, the number of pruned and failed ones, and the next command."""
     from rankfold.methods import find_method
 
-    trials = sorted(result.trials, key=_rank)
+    by_score = sorted(result.trials, key=lambda one: -(one.score or 0.0))
+    trials = sorted(by_score, key=lambda one: one.state != "complete")
     searched = list(result.best.settings)
     columns = ["trial", "", result.metric, "steps", "seconds", *searched]
     rows = [
@@ -94,11 +94,6 @@ def _show(say: "Console", method: str, out: Path, result: "TuneResult") -> None:
     say.print(
         f"fit its settings: rankfold fit {method} DATA --config {out / 'best.toml'} --out MODEL"
     )
-
-
-def _rank(trial: "Trial") -> tuple[bool, float, int]:
-    score = float("-inf") if trial.score is None else trial.score
-    return trial.state != "complete", -score, trial.number
 
 
 def _number(value: object) -> str:

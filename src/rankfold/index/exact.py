@@ -150,7 +150,9 @@ class Exact:
             tile = self.candidates[first : first + plan.candidates].to(block.dtype)
             scores = _scores(block, tile, buffer, k)
             if pairs is not None:
-                _hide(scores, pairs, first, len(tile))
+                queries, columns = pairs
+                here = (columns >= first) & (columns < first + len(tile))
+                scores[queries[here], columns[here] - first] = -torch.inf
             for start in range(0, len(block), plan.rows):
                 rows = slice(start, start + plan.rows)
                 best = top_k(scores[rows], k)
@@ -236,13 +238,6 @@ def _scores(block: Tensor, tile: Tensor, buffer: Tensor, k: int) -> Tensor:
     torch.mm(block, tile.T, out=scores[:, : len(tile)])
     scores[:, len(tile) :] = -torch.inf
     return scores
-
-
-def _hide(scores: Tensor, pairs: nearest.Pairs, first: int, n: int) -> None:
-    """Set the excluded pairs of the n candidates from ``first`` on to -inf."""
-    rows, columns = pairs
-    here = (columns >= first) & (columns < first + n)
-    scores[rows[here], columns[here] - first] = -torch.inf
 
 
 def _largest_entry(vectors: Tensor, what: str) -> float:

@@ -18,6 +18,7 @@ from rankfold.types import Allow, Exclude, Interactions, TopK, from_pairs
 if TYPE_CHECKING:
     from rankfold.index.exact import Exact
 
+FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 MAX_SCORED_ALLOWED = 10_000  # allowed candidates, up to which scoring all is faster than filtering
 _FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
 
@@ -61,7 +62,9 @@ def _search_filtered(
         return results
     if allow is None and (exclude is None or exclude.n_pairs == 0):
         return _search_all(index, vectors, k)
-    if allow is not None and _are_few(allow, k, n, index.depths):
+    deepest = max(index.depths, default=0)
+    few = allow is not None and len(allow) <= MAX_SCORED_ALLOWED
+    if allow is not None and (few or 2 * k * n > len(allow) * deepest):  # or too rare to be fetched
         return index.exact.search(vectors, k, exclude, allow)
     share = 1.0 if allow is None else len(allow) / n
     counts = [0] * len(vectors) if exclude is None else exclude.counts().tolist()
@@ -134,7 +137,10 @@ def _best_visible(fetched: TopK, visible: Tensor | None, k: int) -> TopK:
     ids, scores = fetched
     if bool((scores[:, 1:] == scores[:, :-1]).any()):
         seen = ids >= 0 if visible is None else visible
-        return _best_k(ids, scores.masked_fill(~seen, -torch.inf), k)
+        scores = scores.masked_fill(~seen, -torch.inf)
+        more = no_results(len(ids), max(0, k - ids.shape[1]), ids.device)
+        scores = torch.cat([scores, more.scores.to(scores)], dim=1)
+        return top_k_of(torch.cat([ids, more.ids], dim=1), scores, k)
     if visible is None:
         return TopK(ids[:, :k], scores[:, :k])
     places = (~visible).sort(dim=1, stable=True).indices[:, :k]
@@ -172,14 +178,6 @@ def _is_hidden(ids: Tensor, exclude: Exclude, allow: Allow, n: int) -> Tensor:
     return hidden
 
 
-def _best_k(ids: Tensor, scores: Tensor, k: int) -> TopK:
-    """The k largest scores of [B, K'], equal ones by ascending id; padded to k."""
-    if ids.shape[1] < k:
-        more = no_results(len(ids), k - ids.shape[1], ids.device)
-        ids, scores = torch.cat([ids, more.ids], 1), torch.cat([scores, more.scores.to(scores)], 1)
-    return top_k_of(ids, scores, k)
-
-
 def no_results(n: int, k: int, device: torch.device) -> TopK:
     """No results; [n, k]."""
     ids = torch.full((n, k), -1, device=device)
@@ -189,12 +187,6 @@ def no_results(n: int, k: int, device: torch.device) -> TopK:
 def _write_rows(results: TopK, rows: Tensor, part: TopK) -> None:
     """Write the results of some rows."""
     results.ids[rows], results.scores[rows] = part.ids, part.scores.to(results.scores)
-
-
-def _are_few(allow: Tensor, k: int, n: int, depths: Sequence[int]) -> bool:
-    """Whether to score all allowed candidates: they are few, or too rare to be fetched."""
-    deepest = max(depths, default=0)
-    return len(allow) <= MAX_SCORED_ALLOWED or 2 * k * n > len(allow) * deepest
 
 
 def _rows_of(exclude: Exclude, rows: Tensor) -> Exclude:

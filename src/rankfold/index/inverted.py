@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from rankfold import storage
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.faiss_files import faiss
-from rankfold.index.filter import Approximate
+from rankfold.index.filter import FETCH_DEPTHS, Approximate
 from rankfold.index.kind import Saved
 from rankfold.index.lists import (
     Lists,
@@ -34,7 +34,6 @@ from rankfold.index.lists import (
 from rankfold.types import Index, TopK
 
 MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
-FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 _DEEP_FETCH_DEPTHS = (*FETCH_DEPTHS, 2048, 4096)  # for searches with many hidden candidates
 _MAX_READ_SHARE = 0.2  # of the candidates: reading more is slower than exact search
 SAMPLE_QUERIES = 256  # queries to measure recall with
@@ -45,18 +44,10 @@ _EXTRA_RESULTS = 8  # fetched beyond k, since rounding may change their order
 _DEFAULT_TARGET = 0.95
 
 
-def build_index(
-    candidates: Tensor,
-    memory_budget: int = 2**30,
-    *,
-    queries: Tensor | None = None,
-    target: float = _DEFAULT_TARGET,
-    seed: int = 0,
-) -> Index:
-    """The fastest index of ``candidates`` with a recall of ``target``; see ``lists_are_faster``."""
-    if target >= 1 or not lists_are_faster(candidates):
-        return Exact(candidates, memory_budget)
-    return Inverted(candidates, memory_budget, queries=queries, target=target, seed=seed)
+def build_index(candidates: Tensor, memory_budget: int = 2**30) -> Index:
+    """The faster index of ``candidates``: exact, or an inverted file; see ``lists_are_faster``."""
+    make = Inverted if lists_are_faster(candidates) else Exact
+    return make(candidates, memory_budget)
 
 
 def lists_are_faster(candidates: Tensor) -> bool:

@@ -4,7 +4,9 @@ import csv
 import io
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,7 +23,7 @@ from rankfold.models.grader import names_of
 from rankfold.tasks.compare.plan import ComparePlan, command_of
 from rankfold.tasks.compare.published import published
 from rankfold.tasks.compare.records import Outcome
-from rankfold.tasks.compare.statistics import (
+from rankfold.tasks.statistics import (
     Floats,
     flip_test,
     graded_draws,
@@ -44,7 +46,10 @@ def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     graded = plan.data.kind == "graded"
     intervals, tests = _test_graders(plan, done) if graded else _test_rankers(plan, done)
     methods = [_method(plan, outcome, intervals) for outcome in outcomes]
-    _trim_examples(methods, plan.metrics[0])
+    good = [method for method in methods if method["error"] is None]
+    good.sort(key=lambda method: -method["metrics"][plan.metrics[0]]["mean"])
+    for method in good[_N_WITH_EXAMPLES:]:
+        method["examples"] = None
     return {
         "format": _FORMAT,
         "data": {
@@ -109,9 +114,7 @@ def _method(plan: ComparePlan, outcome: Outcome, intervals: Intervals) -> dict[s
         "settings": first.get("settings", dict(entry.settings)),
         "trials": None if outcome.tuned is None else outcome.tuned["trials"],
         "metrics": {
-            name: _value(
-                [record["metrics"][name] for record in records], intervals.get((entry.name, name))
-            )
+            name: _value(_of_seeds(outcome, name), intervals.get((entry.name, name)))
             for name in (plan.metrics if records else ())
         },
         "fit_seconds": [record["fit_seconds"] for record in records],
@@ -191,14 +194,6 @@ def quarters(counts: NDArray[np.int64]) -> list[tuple[str, NDArray[np.bool_]]]:
         low, high = counts[members].min(), counts[members].max()
         groups.append((f"{low}" if low == high else f"{low} to {high}", members))
     return groups if len(groups) > 1 else []
-
-
-def _trim_examples(methods: Sequence[dict[str, Any]], metric: str) -> None:
-    """Remove the examples of all but the best methods."""
-    good = [method for method in methods if method["error"] is None]
-    good.sort(key=lambda method: -method["metrics"][metric]["mean"])
-    for method in good[_N_WITH_EXAMPLES:]:
-        method["examples"] = None
 
 
 # ---------------------------------------------------------------------------------- tests
@@ -323,21 +318,13 @@ def _common_width(outcomes: Sequence[Outcome]) -> int | None:
 
 
 def _machine() -> dict[str, Any]:
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError, IndexError):
+        cpu = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)[0]
     return {
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "cpu": _cpu(),
-        "gpu": gpu,
+        "cpu": cpu,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.platform(),
     }
-
-
-def _cpu() -> str:
-    """The name of the processor, or of its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

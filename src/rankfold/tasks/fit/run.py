@@ -24,7 +24,7 @@ from rankfold.tasks.tally import score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History, timed
-from rankfold.types import Comm, Dataset, Graded, Interactions, Model, Run
+from rankfold.types import Dataset, Graded, Interactions, Model, Run
 
 _Validate = Callable[[Model], float]
 
@@ -51,12 +51,10 @@ def run_steps(
                 history.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
             if plan.comm.rank == 0:
                 plan.options.report(history, step)
-            late, due, stop = _any_rank(
-                plan.comm,
-                _is_late(plan, history, monotonic() - started),
-                monotonic() - saved >= plan.options.checkpoint_seconds,
-                interrupted(),
-            )
+            due = monotonic() - saved >= plan.options.checkpoint_seconds
+            votes = [_is_late(plan, history, monotonic() - started), due, interrupted()]
+            # clocks and signals differ between processes: the vote of any of them counts
+            late, due, stop = plan.comm.sum(torch.tensor(votes, dtype=torch.int32)).bool().tolist()
             over = step.whole and (late or history.is_over(step, plan.patience))
             if over and not (stop and refit_follows(plan, history)):
                 return
@@ -74,11 +72,6 @@ def run_steps(
 
 def refit_follows(plan: FitPlan, history: History) -> bool:
     return plan.options.refit and plan.data.validation is not None and history.phase == "fit"
-
-
-def _any_rank(comm: Comm, *votes: bool) -> tuple[bool, ...]:
-    """For each vote, whether any process has it: clocks and signals differ between processes."""
-    return tuple(bool(votes) for votes in comm.sum(torch.tensor(votes, dtype=torch.int32)))
 
 
 def _is_late(plan: FitPlan, history: History, seconds: float) -> bool:
@@ -154,7 +147,14 @@ def make_judge(plan: FitPlan, data: Dataset) -> ValidationJudge | None:
 def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) -> _Validate | None:
     """A function that scores a model on the judge's queries, or on all graded rows."""
     if data.kind == "graded" and data.validation is not None:
-        return _graded_validator(plan, data.graded("validation"))
+        rows, spec = data.graded("validation"), parse_graded(plan.metric)
+        grades, n_grades = plan.comm.gather(rows.grades), len(plan.data.candidates)
+
+        def grade(model: Model) -> float:
+            scores = plan.comm.gather(score_rows(plan, model, rows))
+            return graded_mean(scores, grades, n_grades, spec)
+
+        return grade
     if judge is None:
         return None
     options: dict[str, Any] = {
@@ -168,17 +168,6 @@ def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) 
         full = with_all_candidates(model, plan)
         values, _ = score(full, judge.truth, judge.seen, judge.queries, [judge.metric], **options)
         return float(values[str(judge.metric)].mean())
-
-    return validate
-
-
-def _graded_validator(plan: FitPlan, rows: Graded) -> _Validate:
-    spec = parse_graded(plan.metric)
-    grades, n_grades = plan.comm.gather(rows.grades), len(plan.data.candidates)
-
-    def validate(model: Model) -> float:
-        scores = plan.comm.gather(score_rows(plan, model, rows))
-        return graded_mean(scores, grades, n_grades, spec)
 
     return validate
 

@@ -9,7 +9,7 @@ not been killed, unless its budget is a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from inspect import cleandoc
 from pathlib import Path
@@ -99,20 +99,16 @@ def _run_trials(plan: TunePlan) -> list[Trial]:
     with open_study(plan) as study, deferred_interrupt() as interrupted:
         trials = trials_of(study)
         plan = replace(plan, started=monotonic() - sum(trial.seconds for trial in trials))
-        while plan.has_next(len(trials)) and not _always_fails(trials):
+        while plan.has_next(len(trials)):
+            why = {trial.message if trial.state == "failed" else None for trial in trials}
+            if len(trials) >= _MAX_SAME_FAILURES and len(why) == 1 and None not in why:
+                break  # all failed with the same message
             _run_trial(plan, study, trials)
             trials = trials_of(study)
             records.write(plan, trials)
             if interrupted():
                 raise KeyboardInterrupt
     return trials
-
-
-def _always_fails(trials: Sequence[Trial]) -> bool:
-    """True if enough trials were run, and all failed with the same message."""
-    messages = {trial.message for trial in trials if trial.state == "failed"}
-    all_failed = all(trial.state == "failed" for trial in trials)
-    return len(trials) >= _MAX_SAME_FAILURES and all_failed and len(messages) == 1
 
 
 def _load_best(plan: TunePlan, best: Trial) -> Ranker | Grader:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from rankfold.errors import UserError, require
 from rankfold.tasks.tune.plan import State, Trial, TunePlan
-from rankfold.training.checkpoint import describe_difference
+from rankfold.training.checkpoint import check_same
 
 if TYPE_CHECKING:
     import optuna
@@ -81,13 +81,9 @@ def _check_same_search(plan: TunePlan, study: optuna.Study) -> None:
     saved = study.user_attrs.get("search")
     if saved is None:
         study.set_user_attr("search", plan.identity())
-        return
-    difference = describe_difference(saved, plan.identity())
-    if difference is not None:
-        raise UserError(
-            f"{plan.folder} is a search with {difference}",
-            hint="choose another --out, or give the values of that search",
-        )
+    else:
+        hint = "choose another --out, or give the values of that search"
+        check_same(f"{plan.folder} is a search", saved, plan.identity(), hint)
 
 
 def trials_of(study: optuna.Study) -> list[Trial]:
