@@ -28,6 +28,7 @@ from rankfold.cli import (
     verify,
 )
 from rankfold.cli.options import Command
+from rankfold.distributed import is_distributed
 from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
 
@@ -83,7 +84,7 @@ def options(
 
 def main() -> None:
     """Run a command. Exit codes: 0 success, 2 invalid input, 130 interrupted, 1 a bug."""
-    if torchrun.is_distributed():
+    if is_distributed():
         torchrun.run(app)
     try:
         app()

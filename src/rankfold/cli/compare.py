@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, given, option, with_settings
+from rankfold.cli.options import Data, Json, Quiet, given, option, takes, with_settings
 from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
@@ -16,40 +16,32 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@with_settings(
-    CompareOptions,
-    metavar={"budget": "TIME", "metrics": "NAME,NAME"},
-    unset=True,
-)
+@with_settings(CompareOptions, metavar={"budget": "TIME", "metrics": "NAME,NAME"}, unset=True)
 def command(
     data: Data,
     *,
     methods: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,NAME",
-            help="Names from `rankfold methods`; NAME=METHOD renames one, METHOD@100 starts its "
+        takes(
+            "NAME,NAME",
+            "Names from `rankfold methods`; NAME=METHOD renames one, METHOD@100 starts its "
             "seeds at 100. Default: those of the protocol.",
         ),
     ] = None,
     out: Annotated[Path, option(CompareOptions, "out", metavar="DIR")],
     protocol: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A published comparison, whose options are defaults. "
+        takes(
+            "NAME",
+            "A published comparison, whose options are defaults. "
             "{rankfold.tasks.compare.protocols:PROTOCOLS}.",
         ),
     ] = None,
     sweep: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY=VALUE,VALUE", help="Run each method with each value of this setting."
-        ),
+        str | None, takes("KEY=VALUE,VALUE", "Run each method with each value of this setting.")
     ] = None,
     set: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METHOD.KEY=VALUE", help="A fixed setting, which is not tuned."),
+        list[str] | None, takes("METHOD.KEY=VALUE", "A fixed setting, which is not tuned.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,

@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from rankfold.cli.compare import write_page
 from rankfold.cli.console import console, print_table, progress
 from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
-from rankfold.cli.options import Quiet
+from rankfold.cli.options import Quiet, takes
 
 _PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
 _METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
@@ -18,9 +16,7 @@ COMPARED = ("popularity", "puresvd", "wrmf", "ials", "rg2-weighted", "rg2")
 
 def command(
     *,
-    out: Annotated[Path, typer.Option(help="The folder for the results.", metavar="DIR")] = Path(
-        "demo"
-    ),
+    out: Annotated[Path, takes("DIR", "The folder for the results.")] = Path("demo"),
     quiet: Quiet = False,
 ) -> None:
     """Prepare the bundled Debian package graph, fit, evaluate, search and compare."""

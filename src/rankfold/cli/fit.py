@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import ProgressCallback, console, print_json, progress
 from rankfold.cli.info import describe_addition
-from rankfold.cli.options import Data, Json, MethodName, Quiet, key_values, with_settings
+from rankfold.cli.options import Data, Json, MethodName, Quiet, takes, with_settings
 from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import FitOptions
@@ -27,20 +27,15 @@ def command(
     method: MethodName,
     data: Data,
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write.", metavar="MODEL")],
-    config: Annotated[
-        Path | None, typer.Option(help="Settings of the method as TOML.", metavar="F.toml")
-    ] = None,
-    set: Annotated[list[str] | None, key_values("One setting; overrides --config.")] = None,
+    out: Annotated[Path, takes("MODEL", "The folder to write.")],
+    config: Annotated[Path | None, takes("F.toml", "Settings of the method as TOML.")] = None,
+    set: Annotated[list[str] | None, takes("KEY=VALUE", "One setting; overrides --config.")] = None,
     add: Annotated[
         Path | None,
         typer.Option(help="Then add these pairs; an existing MODEL is not fitted again."),
     ] = None,
     track: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOOL:DIR", help="Also log each step to tensorboard:DIR or mlflow:DIR."
-        ),
+        str | None, takes("TOOL:DIR", "Also log each step to tensorboard:DIR or mlflow:DIR.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rankfold import storage
 from rankfold.cli.console import console, print_json
 from rankfold.cli.index import INDEX_NAMES, describe_index
-from rankfold.cli.options import Folder, Json
+from rankfold.cli.options import Folder, Json, takes
 from rankfold.errors import UserError, pluralize
 
 if TYPE_CHECKING:
@@ -24,8 +22,7 @@ def command(
     folder: Folder,
     *,
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="F.svg", help="Draw the settings that a spectral fit tried."),
+        Path | None, takes("F.svg", "Draw the settings that a spectral fit tried.")
     ] = None,
     json: Json = False,
 ) -> None:

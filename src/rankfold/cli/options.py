@@ -64,9 +64,9 @@ def option(config: type[Any], name: str, *flags: str, **arguments: Any) -> Any:
     return typer.Option(*flags, help=f"{text[0].upper()}{text[1:]}.", **arguments)
 
 
-def key_values(help: str) -> Any:
-    """``--set KEY=VALUE``, which may be repeated."""
-    return typer.Option(metavar="KEY=VALUE", help=help)
+def takes(metavar: str, help: str) -> Any:
+    """An option that takes a value; ``metavar`` is its name in the help."""
+    return typer.Option(metavar=metavar, help=help)
 
 
 def with_settings(

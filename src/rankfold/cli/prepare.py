@@ -7,7 +7,7 @@ import typer
 
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_data
-from rankfold.cli.options import Json, Quiet, option, with_settings
+from rankfold.cli.options import Json, Quiet, option, takes, with_settings
 from rankfold.data.options import Preparation
 
 _COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column", "text_column")
@@ -33,7 +33,7 @@ def command(
         ),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write.", metavar="DATA")],
+    out: Annotated[Path, takes("DATA", "The folder to write.")],
     train: Annotated[list[str] | None, _file("train")] = None,
     validation: Annotated[list[str] | None, _file("validation")] = None,
     test: Annotated[list[str] | None, _file("test")] = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, MethodName, Quiet, key_values, option, with_settings
+from rankfold.cli.options import Data, Json, MethodName, Quiet, option, takes, with_settings
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import TuneOptions
 
@@ -26,7 +26,9 @@ def command(
     data: Data,
     *,
     out: Annotated[Path, option(TuneOptions, "out", metavar="DIR")],
-    set: Annotated[list[str] | None, key_values("A fixed setting, which is not searched.")] = None,
+    set: Annotated[
+        list[str] | None, takes("KEY=VALUE", "A fixed setting, which is not searched.")
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,

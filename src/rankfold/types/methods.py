@@ -269,11 +269,6 @@ class Opened:
     search_texts: Callable[[Texts, int, Exclude], TopK] | None = None
 
 
-def _no_choice(_model: Model) -> str | None:
-    """The description of a method that selects no settings by itself."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Method:
     """A named recipe that a person picks."""
@@ -295,5 +290,5 @@ class Method:
     paper_space: Space | None = None  # the grid that its paper states, if it states one
     per_query: tuple[str, ...] = ("queries",)  # tensors of its models with a row per query
     per_candidate: tuple[str, ...] = ("candidates",)  # tensors with a row per candidate
-    describe: Callable[[Model], str | None] = _no_choice
+    describe: Callable[[Model], str | None] = lambda _model: None
     """The settings it selected on validation, in words. None: it selected none."""

@@ -25,7 +25,7 @@ from rankfold.tasks.evaluate_ranking import evaluate_ranking
 from rankfold.tasks.fit import fit
 from rankfold.tasks.options import Certainty
 from rankfold.tasks.tune import tune
-from rankfold.tasks.tune.records import MODEL
+from rankfold.tasks.tune.folder import MODEL
 from rankfold.training.checkpoint import remove
 from rankfold.training.history import History, Report, validation_score
 from rankfold.types import Model, Progress, Step

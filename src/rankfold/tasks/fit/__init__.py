@@ -18,9 +18,8 @@ from rankfold.methods import METHODS
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.fit.gather import gather_model
 from rankfold.tasks.fit.plan import FitPlan, make_plan
-from rankfold.tasks.fit.run import make_run, refit_follows, run_steps, score_rows
+from rankfold.tasks.fit.run import gather_model, make_run, refit_follows, run_steps, score_rows
 from rankfold.tasks.options import FitOptions, listed
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint

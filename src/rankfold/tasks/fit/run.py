@@ -1,10 +1,10 @@
-"""The loop over a method's steps, and the run that they are given.
+"""The loop over a method's steps, the run that they are given, and the model of all processes.
 
 Each step is scored on validation; the loop writes checkpoints and stops early.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -15,10 +15,10 @@ from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import device_of
 from rankfold.index.inverted import build_index
 from rankfold.interrupts import deferred_interrupt
+from rankfold.kernels.sparse import in_file
 from rankfold.metrics import METRICS, MetricSpec, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.metrics.judged import judge
-from rankfold.tasks.fit.gather import with_all_candidates
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.tally import score
 from rankfold.training import checkpoint
@@ -177,3 +177,62 @@ def score_rows(plan: FitPlan, model: Model, rows: Graded) -> Tensor:
     score = plan.method.open(model).rows
     assert score is not None
     return score(rows)
+
+
+# ---------------------------------------------------------------------------------- all processes
+
+
+def with_all_candidates(model: Model, plan: FitPlan) -> Model:
+    """The model with all candidates, where each rank has the vectors of some."""
+    gathered = {
+        name: _all_rows(tensor, plan, on_all=True)
+        for name, tensor in model.tensors.items()  # in the same order on all ranks
+        if _is_divided(name, tensor, plan)
+    }
+    tensors = {**model.tensors, **gathered}
+    if any(table.device != model.tensors[name].device for name, table in gathered.items()):
+        tensors = {name: tensor.cpu() for name, tensor in tensors.items()}  # beside the file
+    return replace(model, tensors=tensors)
+
+
+def gather_model(model: Model, plan: FitPlan) -> Model:
+    """The model on the CPU: rank 0 has the rows of all queries, other ranks their own.
+
+    Divided candidate tables become complete on all ranks, as files private to each process.
+    """
+    tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
+    for name, tensor in tensors.items():
+        divided = _is_divided(name, tensor, plan)
+        if name in plan.method.per_query or divided:
+            table = _all_rows(tensor, plan, on_all=divided)
+            tensors[name] = table if divided or plan.comm.rank == 0 else tensor
+    return replace(model, tensors=tensors)
+
+
+def _is_divided(name: str, tensor: Tensor, plan: FitPlan) -> bool:
+    """Whether each rank has the rows of some candidates."""
+    return name in plan.method.per_candidate and len(tensor) < len(plan.data.candidates)
+
+
+def _all_rows(own: Tensor, plan: FitPlan, *, on_all: bool) -> Tensor:
+    """The rows of all processes, on rank 0 or on all; in blocks, on disk if they are too large."""
+    comm, budget = plan.comm, plan.options.memory_budget
+    receives = on_all or comm.rank == 0
+    exchange = comm.gather if on_all else comm.collect
+    if comm.size == 1:
+        return own
+    lengths = comm.gather(torch.tensor([len(own)])).tolist()
+    shape, row = (sum(lengths), *own.shape[1:]), own[:1].nbytes
+    table = own[:0]
+    if receives:
+        in_memory = shape[0] * row <= budget
+        table = own.new_empty(shape) if in_memory else in_file(shape, own.dtype)
+    step = max(1, budget // 4 // max(1, row * comm.size))
+    for start in range(0, max(lengths), step):
+        block = exchange(own[start : start + step])
+        sizes = [min(max(0, length - start), step) for length in lengths]
+        parts = block.split(sizes) if receives else []
+        for rank, part in enumerate(parts):
+            first = sum(lengths[:rank]) + start
+            table[first : first + len(part)] = part
+    return table
