@@ -149,7 +149,7 @@ def _left_out(reading: Reading, *, strict: bool) -> int:
     n = reading.bad.total
     if strict and n:
         hint = "correct them, or leave --strict out to skip them"
-        raise UserError(f"found {'; '.join(reading.bad.describe())}", hint=hint)
+        raise UserError(f"bad rows: {'; '.join(reading.bad.describe())}", hint=hint)
     return n
 
 

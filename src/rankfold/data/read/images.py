@@ -82,13 +82,13 @@ def read(album: Album, shape: ImageShape, reading: Reading) -> RawRows:
     """
     require("PIL", "reading images", "images", "Pillow")
     home = album.home
-    paths = [(file, file.relative_to(home)) for file in album.files]
-    files = [file for file, path in paths if not any(x.startswith(".") for x in path.parts)]
+    paths = {file: file.relative_to(home) for file in album.files}
+    files = [f for f, path in paths.items() if not any(x.startswith(".") for x in path.parts)]
     named: list[tuple[str, NDArray[np.uint8]]] = []
     grey = True
     for number, file in enumerate(files):
         reading.progress(f"reading {album.name}", number / len(files))
-        name = file.relative_to(home).as_posix()
+        name = paths[file].as_posix()
         loaded = _load(file, shape)
         if isinstance(loaded, str):
             reading.bad.add(loaded, (Path(home.name) / name).as_posix())
