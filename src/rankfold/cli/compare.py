@@ -121,7 +121,7 @@ def _show(results: Mapping[str, Any], say: "Console") -> None:
 
 
 def _cell(results: Mapping[str, Any], method: Mapping[str, Any], metric: str) -> str:
-    """The mean; the first metric also has half of its interval, for lack of room for others."""
+    """The mean; the first metric also has half of its interval; there is no room for others."""
     value, test = method["metrics"][metric], results["tests"].get(metric)
     star = ""
     if test is not None:

@@ -42,7 +42,7 @@ class SearchSpec:
     inputs: Sequence[Any]  # keys of queries or candidates, histories (lists of keys), or texts
     k: int = 10
     exclude: Sequence[Key] = ()  # candidates that are not returned; unknown ones are ignored
-    allow: Sequence[Key] | None = None  # the only candidates to return, likewise; None: all
+    allow: Sequence[Key] | None = None  # the only candidates to return; unknown ones are ignored
     include_seen: bool = False  # also return what the query chose before
 
 
@@ -212,5 +212,5 @@ def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
 
 
 def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any]]:
-    """The first so many of each ``width`` entries."""
+    """The first ``length`` of each ``width`` entries."""
     return [flat[row * width : row * width + length] for row, length in enumerate(lengths)]

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize, pad
 from rankfold.errors import UserError
 
 _SHARPNESS = 40.0  # of the softmax over cosines
-_ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
+_ROW_MULTIPLE = 16  # products round all rows in the same way if this divides their number
 _BLOCK = 512  # entries whose likeness is held at a time
 _MIN_DIVISOR = 1e-30  # far below all sums here, the smallest of which is e^-40
 

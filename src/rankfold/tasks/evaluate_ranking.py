@@ -142,7 +142,7 @@ class _Matched(NamedTuple):
     truth: Interactions
     seen: Interactions  # the model's columns only
     train: Interactions  # the model's columns only
-    given: Interactions | None  # likewise
+    given: Interactions | None  # the model's columns only
     places: Tensor  # the model's row of each query of the data, -1: unknown
     columns: Tensor  # the truth's column of each candidate of the data
 

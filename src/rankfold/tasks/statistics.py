@@ -186,13 +186,14 @@ def p_of_draws(differences: Floats) -> float:
 def resampled(n: int, samples: int, width: int = 1, *, seed: int) -> Iterator[Tensor]:
     """How often each of n rows occurs in each bootstrap sample, in blocks; [b, n] int64.
 
-    ``width``: numbers that the caller computes per count, which makes the blocks smaller.
+    ``width``: numbers that the caller computes per count, which makes the blocks smaller. The draws
+    do not depend on the size of the blocks.
     """
     rng = torch.Generator().manual_seed(seed)
     step = max(1, BLOCK // max(n * width, 1))
     for start in range(0, samples, step):
         size = min(step, samples - start)
-        drawn = [torch.randint(n, (n,), generator=rng) for _ in range(size)]  # whatever the block
+        drawn = [torch.randint(n, (n,), generator=rng) for _ in range(size)]
         yield torch.stack([torch.bincount(one, minlength=n) for one in drawn])
 
 

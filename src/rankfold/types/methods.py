@@ -137,7 +137,7 @@ class Index(Protocol):
     """Finds the best candidates by inner product; used by one thread at a time."""
 
     def search(self, vectors: Tensor, k: int, exclude: Exclude = None, allow: Allow = None) -> TopK:
-        """The k best candidates after filters: k of them whenever so many are left."""
+        """The k best candidates after filters: fewer only if fewer are left."""
 
 
 class Judge(Protocol):
@@ -227,7 +227,7 @@ class Run:
     comm: Comm
     resume: Mapping[str, Tensor] | None = None  # ``state()`` of the last step, and its "number"
     validate: Callable[[Model], float] | None = None  # None: there are no validation pairs
-    judge: Judge | None = None  # likewise
+    judge: Judge | None = None  # None: the same
     build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors
     memory_budget: int = 2**30  # bytes, for blocks
     candidate_memory: int = 2**34  # of a table of vectors of all candidates, held by each process

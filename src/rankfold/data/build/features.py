@@ -23,7 +23,7 @@ from rankfold.types import Columns, Features, Vocabulary
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any case
 _BOOLEANS = {"false": "0", "true": "1"}
 _DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
-_FEW_ROWS = 32  # up to so many words are looked up one by one: a polars query is slow
+_FEW_ROWS = 32  # at most this many words are looked up one by one: a polars query is slow
 _DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
 
 

@@ -61,7 +61,7 @@ class TextIndex(NamedTuple):
     idf: Tensor  # [V], 0 for a word in no text
     word_pairs: Tensor  # [P] ascending: a * T + b for adjacent words a, b
     queries: Interactions  # [V, M], the texts of a word and its tf-idf in each
-    candidates: Interactions  # [V, N], likewise
+    candidates: Interactions  # [V, N], the same for candidates
     chosen: Interactions  # [M, N], the training pairs
 
     @property

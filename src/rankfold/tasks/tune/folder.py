@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _STUDY, TRIALS, _BEST, MODEL = "study.db", "trials.csv", "best.toml", "model"
 _UNPRUNED_TRIALS = 4  # the first trials are never pruned
-_UNPRUNED_STEPS = 3  # nor are the first steps of any trial
+_UNPRUNED_STEPS = 3  # the first steps of a trial are never pruned
 
 
 def make_folder(folder: Path) -> Path:
