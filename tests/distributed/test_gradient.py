@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-import ranks
+import ranks as processes
 import torch
 from planted import dense, groups
 from torch import Tensor
@@ -72,7 +72,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(data: Path, out: Path) -> Iterator[ranks.Ranks]:
+def ranks(data: Path, out: Path) -> Iterator[processes.Ranks]:
     """Results of one, three and two processes; the two resume the fits of the others."""
     (out / "whole").mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -81,17 +81,17 @@ def ranks(data: Path, out: Path) -> Iterator[ranks.Ranks]:
         patch.setattr(loop, "sum_gradients", sum_gradients)
         results = {
             1: [run_all(SINGLE_PROCESS, data, out)],
-            3: ranks.run_ranks(3, run_all, data, out),
+            3: processes.run_ranks(3, run_all, data, out),
         }
         shutil.copytree(out / "3", out / "copied")
-        yield results | {2: ranks.run_ranks(2, run_all, data, out)}
+        yield results | {2: processes.run_ranks(2, run_all, data, out)}
 
 
 def run_all(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
     loop.PAUSE_SECONDS = -1.0  # a step after every batch
     results: dict[str, Any] = {
-        name: run_steps(comm, data, name) for name in ranks.fits_of(FITS, comm.size)
+        name: run_steps(comm, data, name) for name in processes.fits_of(FITS, comm.size)
     }
     results["batches"] = batches(comm, data)
     if comm.size == 2:
@@ -123,10 +123,10 @@ def run_steps(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     return {"loss": step.loss, "state": state, "sent": sent, "rows": rows}
 
 
-@pytest.mark.parametrize(("name", "size"), ranks.cases(FITS))
-def test_parameters_equal_one_process(name: str, size: int, ranks: ranks.Ranks) -> None:
+@pytest.mark.parametrize(("name", "size"), processes.cases(FITS))
+def test_parameters_equal_one_process(name: str, size: int, ranks: processes.Ranks) -> None:
     """So do caches, generators and optimiser states; shared state is bit-identical."""
-    ranks.check_equals_one_process(ranks, size, name)
+    processes.check_equals_one_process(ranks, size, name)
 
 
 def batches(comm: Comm, path: Path) -> list[dict[str, Tensor]]:
@@ -148,7 +148,7 @@ def batches(comm: Comm, path: Path) -> list[dict[str, Tensor]]:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_every_query_is_compared_with_all_negatives_of_the_batch(
-    size: int, data: Path, ranks: ranks.Ranks
+    size: int, data: Path, ranks: processes.Ranks
 ) -> None:
     truth = dense(folder.load(data).split("train")) > 0
     for parts in zip(*(one["batches"] for one in ranks[size]), strict=True):
@@ -164,7 +164,7 @@ def test_every_query_is_compared_with_all_negatives_of_the_batch(
             assert torch.equal(part["own"], pool[None, :] != chosen[:, None])
 
 
-def sums_of_step(name: str, rows: int, ranks: ranks.Ranks) -> list[int]:
+def sums_of_step(name: str, rows: int, ranks: processes.Ranks) -> list[int]:
     """Bytes of each sum of a step with ``rows`` rows of gradients; docs/concepts/scale.md."""
     state = ranks[1][0][name]["state"]
     sums = {"losses": 24, "ids": 4 * BATCH}
@@ -187,7 +187,7 @@ def sums_of_step(name: str, rows: int, ranks: ranks.Ranks) -> list[int]:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    ranks.cases(
+    processes.cases(
         FITS,
         [
             *("bpr", "bpr sharded", "bce", "bce towers"),
@@ -195,7 +195,7 @@ def sums_of_step(name: str, rows: int, ranks: ranks.Ranks) -> list[int]:
         ],
     ),
 )
-def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: ranks.Ranks) -> None:
+def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: processes.Ranks) -> None:
     for one in ranks[size]:
         result = one[name]
         sums = [n for rows in result["rows"] for n in sums_of_step(name, rows, ranks)]
@@ -205,7 +205,7 @@ def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: ranks.Ra
 def stop(_history: History, step: Step) -> None:
     """Send Ctrl-C in the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
-        ranks.send_interrupt()
+        processes.send_interrupt()
 
 
 def options(name: str) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def begin(comm: Comm, data: Path, out: Path) -> list[str]:
         torch.set_default_dtype(torch.float64 if name in PICKING else torch.float32)
         rf.fit(name, data, comm=comm, out=out / name, report=stop, **options(name))
 
-    ended = ranks.interrupted(RESUMED, fit)
+    ended = processes.interrupted(RESUMED, fit)
     torch.set_default_dtype(torch.float32)
     return ended
 
@@ -236,7 +236,7 @@ def resume_fits(comm: Comm, data: Path, out: Path) -> dict[str, list[float]]:
     return losses
 
 
-def test_another_number_of_ranks_resumes(data: Path, out: Path, ranks: ranks.Ranks) -> None:
+def test_another_number_of_ranks_resumes(data: Path, out: Path, ranks: processes.Ranks) -> None:
     """Three then two or one, one then two: all equal one uninterrupted process."""
     assert [one["interrupted"] for size in (1, 3) for one in ranks[size]] == [list(RESUMED)] * 4
     expected = resume_fits(SINGLE_PROCESS, data, out / "whole")
