@@ -13,24 +13,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankfold import storage
+from rankfold.index import lists as index_lists
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.faiss_files import faiss
 from rankfold.index.filter import FETCH_DEPTHS, Approximate
 from rankfold.index.kind import Saved
-from rankfold.index.lists import (
-    Lists,
-    Probing,
-    Scan,
-    build_lists,
-    choose_lists,
-    choose_probings,
-    group_lists,
-    join_groups,
-    owners,
-    points,
-    scan,
-    scan_bytes,
-)
+from rankfold.index.lists import Lists, Probing, Scan
 from rankfold.types import Index, TopK
 
 MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
@@ -120,7 +108,7 @@ class Inverted(Approximate):
         """The best of the most promising lists; [B, depth], -1 pads."""
         probing = next(p for p in self.built.probings if p.depth == depth)
         lists, groups, _ = self.built
-        taken = choose_lists(lists, groups, vectors, probing, self._scan_points)
+        taken = index_lists.choose_lists(lists, groups, vectors, probing, self._scan_points)
         return TopK(*self._scan(vectors, taken, depth))
 
     def block(self, depth: int) -> int:
@@ -133,8 +121,8 @@ class Inverted(Approximate):
         each = fetched * (FETCHED_BYTES + PAIR_BYTES + 8 * width)
         each += 16 * (promised + probing.lists)
         if self.candidates.device.type != "cpu":
-            each += scan_bytes(lists, probing.lists, width)
-            each += scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
+            each += index_lists.scan_bytes(lists, probing.lists, width)
+            each += index_lists.scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
         return max(1, self.memory_budget // each)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -143,7 +131,7 @@ class Inverted(Approximate):
         small = len(lists.ids) <= torch.iinfo(torch.int32).max
         ids = lists.ids.to(torch.int32 if small else torch.int64)
         rows = torch.tensor(probings, dtype=torch.float64).reshape(-1, len(Probing._fields))
-        group_of = owners(groups).to(torch.int32)
+        group_of = index_lists.owners(groups).to(torch.int32)
         return {**lists._asdict(), "ids": ids, "groups": group_of, "probings": rows}
 
     @staticmethod
@@ -166,8 +154,8 @@ class Inverted(Approximate):
         self, queries: Tensor | None, target: float, seed: int, depths: Sequence[int]
     ) -> Built:
         n, width = self.candidates.shape
-        lists = build_lists(self.candidates, self.memory_budget, seed)
-        groups = group_lists(lists, self.memory_budget)
+        lists = index_lists.build_lists(self.candidates, self.memory_budget, seed)
+        groups = index_lists.group_lists(lists, self.memory_budget)
         depths = [depth for depth in depths if depth <= n * _MAX_READ_SHARE]
         given = self.candidates if queries is None else queries
         if not depths or len(given) == 0 or width == 0:
@@ -178,7 +166,7 @@ class Inverted(Approximate):
             sample = torch.randint(0, len(given), (SAMPLE_QUERIES,), generator=rng)
         vectors = given[sample.to(given.device)].detach().float().to(self.candidates.device)
         truth = self.exact.search(vectors, depths[-1]).ids
-        probings = choose_probings(lists, groups, vectors, truth, depths, target)
+        probings = index_lists.choose_probings(lists, groups, vectors, truth, depths, target)
         return Built(lists, groups, probings)
 
     def _readers(self) -> tuple[Scan, Scan]:
@@ -189,12 +177,13 @@ class Inverted(Approximate):
             halves = torch.float16 if given == torch.float32 else given
             coded = _fill(self.candidates, lists, halves)
             return partial(scan_and_rescore, self.candidates, coded), point_reader(lists, groups)
-        return partial(scan, self.candidates, lists), partial(scan, points(lists), groups)
+        of_points = partial(index_lists.scan, index_lists.points(lists), groups)
+        return partial(index_lists.scan, self.candidates, lists), of_points
 
 
 def point_reader(lists: Lists, groups: Lists) -> Scan:
     """A scan of the points in groups, by faiss."""
-    return partial(faiss_scan, _fill(points(lists), groups))
+    return partial(faiss_scan, _fill(index_lists.points(lists), groups))
 
 
 def scan_and_rescore(
@@ -312,7 +301,7 @@ def checked_lists(tensors: Mapping[str, Tensor], candidates: Tensor) -> tuple[Li
         raise ValueError(f"group numbers must be from 0 to {n - 1}")
     if bool((torch.bincount(group_of) == 0).any()):
         raise ValueError("group numbers must be consecutive")
-    return lists, join_groups(lists, group_of)
+    return lists, index_lists.join_groups(lists, group_of)
 
 
 def _expect(tensor: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> None:
