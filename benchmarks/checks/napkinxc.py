@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.metrics import METRICS, Propensity, inverse_propensity, judge
+from rankfold.metrics import METRICS
+from rankfold.metrics.judged import judge
+from rankfold.metrics.propensity import Propensity, inverse_propensity
 from rankfold.types import Interactions, from_pairs
 
 KEPT = Path(__file__).parents[2] / "tests" / "metrics" / "files" / "napkinxc.json"

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.metrics import METRICS, judge
+from rankfold.metrics import METRICS
+from rankfold.metrics.judged import judge
 from rankfold.types import Interactions, from_pairs
 
 B, N, K = 2000, 5000, 100

@@ -27,6 +27,7 @@ import torch
 import rankfold as rf
 from benchmarks.paths import HOME, RESULTS, SCRATCH, SHARED
 from benchmarks.peers.environment import environment
+from rankfold import storage
 from rankfold.metrics import parse
 from rankfold.tasks.tally import score
 from rankfold.types import Dataset, Interactions, Model, SplitName
@@ -97,7 +98,7 @@ def compare(peer: str, name: str, data: Dataset, width: int, fit: Fit) -> dict[s
             continue
         one = {**job, "settings": settings, "seed": 0}
         result["grid"].append(measure(fit, one, peer, name, data, "validation"))
-        _write(path, result)
+        storage.write_text(path, json.dumps(result, indent=1) + "\n")
         print(path.stem, json.dumps(result["grid"][-1]), flush=True)
     best = max(result["grid"], key=lambda point: point.get(SELECTED_BY, -1.0))
     result |= {"chosen": best["settings"], "on_edge": on_edge(peer, best["settings"])}
@@ -107,12 +108,12 @@ def compare(peer: str, name: str, data: Dataset, width: int, fit: Fit) -> dict[s
             continue
         one = {**job, "settings": best["settings"], "seed": seed}
         result["test"].append(measure(fit, one, peer, name, data, "test"))
-        _write(path, result)
+        storage.write_text(path, json.dumps(result, indent=1) + "\n")
         print(path.stem, "test", json.dumps(result["test"][-1]), flush=True)
     result["test_mean"] = {
         metric: round(mean(one[metric] for one in result["test"]), 5) for metric in METRICS
     }
-    _write(path, result)
+    storage.write_text(path, json.dumps(result, indent=1) + "\n")
     print(
         path.stem, "mean", json.dumps(result["test_mean"]), "edge:", result["on_edge"], flush=True
     )
@@ -217,13 +218,6 @@ def _begun(path: Path, peer: str, name: str, data: Dataset, width: int) -> dict[
             return figures
         print(f"{path.name} belongs to another comparison: starting again", flush=True)
     return {**head, "grid": [], "chosen": None, "on_edge": [], "test": []}
-
-
-def _write(path: Path, result: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(result, indent=1) + "\n")
-    part.replace(path)
 
 
 def _arguments() -> argparse.Namespace:

@@ -32,6 +32,7 @@ from benchmarks.peers.environment import required
 from benchmarks.quality import text_data
 from benchmarks.quality.text_data import TextSet
 from benchmarks.quality.text_scores import METRICS, Truth, count, scores, split_truth
+from rankfold import storage
 
 OUT = RESULTS / "quality" / "texts"
 SELECTED_BY = "nDCG@5"
@@ -140,13 +141,13 @@ def compare(peer: str, name: str, loaded: TextSet, seeds: int) -> None:
         if all(one["seed"] != seed for one in result["test"]):
             job = {"split": "test", "settings": settings, "seed": seed, "share": 1, "asked": None}
             result["test"].append(measure(peer, name, loaded, job))
-            _write(path, result)
+            storage.write_text(path, json.dumps(result, indent=1) + "\n")
     result["test_mean"] = {
         key: round(mean(one[key] for one in result["test"]), 3)
         for key in result["test"][0]
         if key not in ("settings", "seed")
     }
-    _write(path, result)
+    storage.write_text(path, json.dumps(result, indent=1) + "\n")
     print(path.stem, "mean", json.dumps(result["test_mean"]), flush=True)
 
 
@@ -158,7 +159,7 @@ def untuned(peer: str, name: str, loaded: TextSet) -> None:
         job = {"split": "test", "settings": start, "seed": 0, "share": 1, "asked": None}
         same = [one for one in result["test"] if one["settings"] == start and one["seed"] == 0]
         result["start"] = same[0] if same else measure(peer, name, loaded, job)
-        _write(path, result)
+        storage.write_text(path, json.dumps(result, indent=1) + "\n")
 
 
 def tune(path: Path, result: dict[str, Any], loaded: TextSet) -> Settings:
@@ -175,7 +176,7 @@ def tune(path: Path, result: dict[str, Any], loaded: TextSet) -> Settings:
         result["grid"].append(measure(peer, name, loaded, job))
         keys = ("words_cpu_seconds", "fit_cpu_seconds", "predict_cpu_seconds")
         result["tuning_cpu_seconds"] = round(sum(p[key] for p in result["grid"] for key in keys), 2)
-        _write(path, result)
+        storage.write_text(path, json.dumps(result, indent=1) + "\n")
         return float(result["grid"][-1][SELECTED_BY])
 
     best, axes = PEERS[peer].start, PEERS[peer].axes
@@ -270,13 +271,6 @@ def fingerprint(loaded: TextSet) -> str:
     for pairs in (loaded.pairs, loaded.excluded):
         digest.update(np.ascontiguousarray(pairs).tobytes())
     return digest.hexdigest()[:16]
-
-
-def _write(path: Path, result: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(result, indent=1) + "\n")
-    part.replace(path)
 
 
 def _arguments() -> argparse.Namespace:

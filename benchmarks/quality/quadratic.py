@@ -32,7 +32,8 @@ from benchmarks.paths import RESULTS, SCRATCH
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.metrics import METRICS, judge, parse
+from rankfold.metrics import METRICS, parse
+from rankfold.metrics.judged import judge
 from rankfold.models.search import Filter, Searcher
 from rankfold.training.history import History
 from rankfold.types import Dataset, Interactions, Model, Run, Vocabulary

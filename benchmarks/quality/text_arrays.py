@@ -91,20 +91,12 @@ def fitted(method: str, settings: Row, seed: int, data: Dataset, pairs: Pairs, p
         torch.cuda.reset_peak_memory_stats()
     judged = None if data.validation is None else Sampled(data, seed)
     run = replace(place.run(judged), rng=torch.Generator().manual_seed(seed))
-    began, ends = place.wait(), []
-    model: Model | None = None
-    for step in METHODS[method].fit(data, METHODS[method].config(**settings), run):
-        model = step.model
-        if step.whole:
-            ends.append(round(place.wait() - began, 1))
-            print(f"epoch {step.number}, loss {step.loss:.4f}, {ends[-1]} s", flush=True)
-    seconds = place.wait() - began
-    assert model is not None
+    config = METHODS[method].config(**settings)
+    model, seconds = texts_gpu.trained(method, data, config, place, run)
     return {
         "settings": dict(model.config),
         "mixes": model.notes.get("mixes", []),
-        "fit_s": round(seconds, 1),
-        "epochs_done_at_s": ends,
+        **seconds,
         "peak_gib": place.peak(),
         "model_bytes": sum(tensor.nbytes for tensor in model.tensors.values()),
         **tested(method, model, data, pairs, place),

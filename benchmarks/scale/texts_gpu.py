@@ -58,7 +58,8 @@ from rankfold.methods.text.siamesexml.modules import (
     task_of,
     training,
 )
-from rankfold.metrics import METRICS, judge, parse
+from rankfold.metrics import METRICS, parse
+from rankfold.metrics.judged import judge
 from rankfold.training.loop import Loop, train
 from rankfold.types import Dataset, Interactions, Model, Run, Texts, TopK, Vocabulary, from_pairs
 
@@ -241,24 +242,25 @@ class Judged:
         return METRICS[spec.name].value(judge(ids.cpu(), truth), spec.k)
 
 
+def trained(method: str, data: Dataset, config: Any, place: Place, run: Run) -> tuple[Model, Row]:
+    """The last model of a fit, and the seconds of all of it and of its epochs."""
+    began, ends, model = place.wait(), [], None
+    for step in METHODS[method].fit(data, config, run):
+        model = step.model
+        if step.whole:
+            ends.append(round(place.wait() - began, 1))
+            print(f"epoch {step.number}, loss {step.loss:.4f}, {ends[-1]} s", flush=True)
+    seconds = place.wait() - began
+    assert model is not None
+    return model, {"fit_s": round(seconds, 1), "epochs_done_at_s": ends}
+
+
 def whole(method: str, place: Place, **settings: Any) -> Row:
     """Fit, then P@k and PSP@k on test."""
     data, pairs = load(place.arrays)
     config = METHODS[method].config(**settings)
-    began, steps, model = place.wait(), [], None
-    for step in METHODS[method].fit(data, config, place.run(Judged(data))):
-        model = step.model
-        if step.whole:
-            steps.append(round(place.wait() - began, 1))
-            print(f"epoch {step.number}, loss {step.loss:.4f}, {steps[-1]} s", flush=True)
-    seconds = place.wait() - began
-    assert model is not None
-    row: Row = {
-        "settings": settings,
-        "fit_s": round(seconds, 1),
-        "epochs_done_at_s": steps,
-        "mix": chosen(model),
-    }
+    model, seconds = trained(method, data, config, place, place.run(Judged(data)))
+    row: Row = {"settings": settings, **seconds, "mix": chosen(model)}
     return row | tested(model, data, pairs, place)
 
 

@@ -212,7 +212,8 @@ class Judged:
         return self.data.seen("validation").select(queries)
 
     def values(self, queries: Any, ids: Any) -> Any:
-        from rankfold.metrics import METRICS, judge
+        from rankfold.metrics import METRICS
+        from rankfold.metrics.judged import judge
 
         return METRICS["ndcg"].value(judge(ids, self.truth.select(queries)), 10)
 

@@ -5,7 +5,7 @@ from inspect import signature
 
 from rankfold.cli import evaluate, fit, predict, prepare
 from rankfold.data.options import Preparation
-from rankfold.metrics import Propensity, parse_propensity
+from rankfold.metrics.propensity import Propensity, parse_propensity
 from rankfold.models import grader
 from rankfold.tasks.evaluate import evaluate as evaluation
 from rankfold.tasks.options import FitOptions, GradeOptions, RankOptions

@@ -58,20 +58,20 @@ def test_a_self_tuning_method_is_reported(rankfold: Command, home: Path) -> None
 def test_an_interrupt_keeps_finished_trials(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rankfold.tasks.tune import records
+    from rankfold.tasks.tune import folder
 
-    write = records.write
+    write = folder.write_trials
 
     def interrupt(*given: Any) -> None:
         write(*given)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(records, "write", interrupt)
+    monkeypatch.setattr(folder, "write_trials", interrupt)
     words = ("tune", "ials", home / "data", "--out", home / "t", "--trials", 3, *FEW)
     done = rankfold(*words)
     assert done.code == 130
     assert f"stopped: the same command resumes the search in {home / 't'}" in done.err
-    monkeypatch.setattr(records, "write", write)
+    monkeypatch.setattr(folder, "write_trials", write)
     done = rankfold(*words, "--json")
     assert len(json.loads(done.out)["trials"]) == 3
 

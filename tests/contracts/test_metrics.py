@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.metrics import CATALOG_METRICS, GRADED_METRICS, METRICS, Judged, judge
-from rankfold.metrics.graded import GradedSpec, example, graded_values
+from rankfold.metrics import CATALOG_METRICS, METRICS
+from rankfold.metrics.graded import GRADED_METRICS, GradedSpec, example, graded_values
+from rankfold.metrics.judged import Judged, judge
 from rankfold.types import Interactions, from_pairs
 
 B, N, K = 40, 12, 8

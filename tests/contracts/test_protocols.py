@@ -7,10 +7,10 @@ import pytest
 
 from rankfold import config
 from rankfold.data.sources import SOURCES
+from rankfold.methods import find_method
 from rankfold.metrics import parse
 from rankfold.tasks.compare.protocols import PROTOCOLS, Protocol
 from rankfold.tasks.compare.published import PUBLISHED, Table
-from rankfold.tasks.fit.plan import find_method
 from rankfold.tasks.options import CompareOptions
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/protocols.md").read_text()

@@ -7,17 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ranks as processes
 import torch
-from ranks import (
-    Ranks,
-    cases,
-    check_equals_one_process,
-    fits_of,
-    interrupted,
-    numbers,
-    run_ranks,
-    send_interrupt,
-)
+from ranks import numbers
 from torch import Tensor, nn
 
 import rankfold as rf
@@ -99,21 +91,21 @@ def folder_of(name: str, data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(data: Path, out: Path) -> Iterator[Ranks]:
+def ranks(data: Path, out: Path) -> Iterator[processes.Ranks]:
     """Results of one, two and three processes; one and three resume where two stopped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "PAUSE_SECONDS", -1.0)
-        results = {2: run_ranks(2, run_all, data, out)}
+        results = {2: processes.run_ranks(2, run_all, data, out)}
         shutil.copytree(out / "2", out / "copied")
         results[1] = [run_all(SINGLE_PROCESS, data, out)]
-        yield results | {3: run_ranks(3, run_all, data, out)}
+        yield results | {3: processes.run_ranks(3, run_all, data, out)}
 
 
 def run_all(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
     loop.PAUSE_SECONDS = -1.0  # a step after every batch
     results: dict[str, Any] = {
-        name: run_steps(comm, data, name) for name in fits_of(FITS, comm.size)
+        name: run_steps(comm, data, name) for name in processes.fits_of(FITS, comm.size)
     }
     results["errors"] = errors_of_wrong_fits(comm, data)
     results["shares"] = {name: load_share(comm, data / name) for name in ("table", "images")}
@@ -143,14 +135,14 @@ def run_steps(comm: Comm, data: Path, name: str) -> dict[str, Any]:
     return {"loss": step.loss, "state": state, "sent": sent, "batch": config.batch_size}
 
 
-@pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_equal_one_process(name: str, size: int, ranks: Ranks) -> None:
+@pytest.mark.parametrize(("name", "size"), processes.cases(FITS))
+def test_parameters_equal_one_process(name: str, size: int, ranks: processes.Ranks) -> None:
     """So do rank caches, duals, estimates, generators and optimisers; ranks are bit-identical."""
-    check_equals_one_process(ranks, size, name)
+    processes.check_equals_one_process(ranks, size, name)
 
 
-@pytest.mark.parametrize(("name", "size"), cases(FITS, ["cba", "ce", "pauc", "images"]))
-def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
+@pytest.mark.parametrize(("name", "size"), processes.cases(FITS, ["cba", "ce", "pauc", "images"]))
+def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: processes.Ranks) -> None:
     """See docs/concepts/scale.md."""
     for one in ranks[size]:
         result = one[name]
@@ -176,7 +168,7 @@ def load_share(comm: Comm, path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["table", "images"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_process_holds_its_own_rows_of_each_split(
-    size: int, name: str, data: Path, ranks: Ranks
+    size: int, name: str, data: Path, ranks: processes.Ranks
 ) -> None:
     whole = folder.load(data / name)
     for split in SPLITS:
@@ -216,7 +208,7 @@ def options(name: str) -> dict[str, Any]:
 def stop(_history: History, step: Step) -> None:
     """Send Ctrl-C in the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
-        send_interrupt()
+        processes.send_interrupt()
 
 
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
@@ -227,7 +219,7 @@ def begin(comm: Comm, data: Path, out: Path) -> list[str]:
         how = {"comm": comm, "out": out / name, "report": stop, **options(name)}
         rf.fit(method(name), folder_of(name, data), **how)
 
-    return interrupted(WHOLE, fit)
+    return processes.interrupted(WHOLE, fit)
 
 
 def method(name: str) -> str:
@@ -275,7 +267,7 @@ def check_same(result: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_models_cuts_and_metrics_equal_one_process(name: str, ranks: Ranks) -> None:
+def test_models_cuts_and_metrics_equal_one_process(name: str, ranks: processes.Ranks) -> None:
     expected = ranks[1][0]["fitted"][name]
     assert len(expected["test"]["metrics"]) > 3
     for one in ranks[3]:
@@ -283,7 +275,9 @@ def test_models_cuts_and_metrics_equal_one_process(name: str, ranks: Ranks) -> N
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_one_and_three_resume_where_two_stopped(name: str, out: Path, ranks: Ranks) -> None:
+def test_one_and_three_resume_where_two_stopped(
+    name: str, out: Path, ranks: processes.Ranks
+) -> None:
     assert [one["interrupted"] for one in ranks[2]] == [list(WHOLE)] * 2
     expected = ranks[1][0]["fitted"][name]
     for one in (*ranks[1], *ranks[3]):
@@ -321,7 +315,7 @@ def errors_of_wrong_fits(comm: Comm, data: Path) -> list[str]:
 
 
 def test_encoders_that_read_the_whole_batch_are_refused(
-    ranks: Ranks,
+    ranks: processes.Ranks,
 ) -> None:
     """Only with several processes."""
     assert [error.split(",")[0] for error in ranks[1][0]["errors"]] == ["rg2 takes interactions"]

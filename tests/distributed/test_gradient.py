@@ -8,17 +8,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+import ranks as processes
 import torch
 from planted import dense, groups
-from ranks import (
-    Ranks,
-    cases,
-    check_equals_one_process,
-    fits_of,
-    interrupted,
-    run_ranks,
-    send_interrupt,
-)
 from torch import Tensor
 
 import rankfold as rf
@@ -80,23 +72,26 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(data: Path, out: Path) -> Iterator[Ranks]:
+def ranks(data: Path, out: Path) -> Iterator[processes.Ranks]:
     """Results of one, three and two processes; the two resume the fits of the others."""
     (out / "whole").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ranks.TIMEOUT", 200.0)
         patch.setattr(loop, "PAUSE_SECONDS", -1.0)
         patch.setattr(loop, "sum_gradients", sum_gradients)
-        results = {1: [run_all(SINGLE_PROCESS, data, out)], 3: run_ranks(3, run_all, data, out)}
+        results = {
+            1: [run_all(SINGLE_PROCESS, data, out)],
+            3: processes.run_ranks(3, run_all, data, out),
+        }
         shutil.copytree(out / "3", out / "copied")
-        yield results | {2: run_ranks(2, run_all, data, out)}
+        yield results | {2: processes.run_ranks(2, run_all, data, out)}
 
 
 def run_all(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
     loop.PAUSE_SECONDS = -1.0  # a step after every batch
     results: dict[str, Any] = {
-        name: run_steps(comm, data, name) for name in fits_of(FITS, comm.size)
+        name: run_steps(comm, data, name) for name in processes.fits_of(FITS, comm.size)
     }
     results["batches"] = batches(comm, data)
     if comm.size == 2:
@@ -128,10 +123,10 @@ def run_steps(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     return {"loss": step.loss, "state": state, "sent": sent, "rows": rows}
 
 
-@pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_equal_one_process(name: str, size: int, ranks: Ranks) -> None:
+@pytest.mark.parametrize(("name", "size"), processes.cases(FITS))
+def test_parameters_equal_one_process(name: str, size: int, ranks: processes.Ranks) -> None:
     """So do caches, generators and optimiser states; shared state is bit-identical."""
-    check_equals_one_process(ranks, size, name)
+    processes.check_equals_one_process(ranks, size, name)
 
 
 def batches(comm: Comm, path: Path) -> list[dict[str, Tensor]]:
@@ -153,7 +148,7 @@ def batches(comm: Comm, path: Path) -> list[dict[str, Tensor]]:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_every_query_is_compared_with_all_negatives_of_the_batch(
-    size: int, data: Path, ranks: Ranks
+    size: int, data: Path, ranks: processes.Ranks
 ) -> None:
     truth = dense(folder.load(data).split("train")) > 0
     for parts in zip(*(one["batches"] for one in ranks[size]), strict=True):
@@ -169,7 +164,7 @@ def test_every_query_is_compared_with_all_negatives_of_the_batch(
             assert torch.equal(part["own"], pool[None, :] != chosen[:, None])
 
 
-def sums_of_step(name: str, rows: int, ranks: Ranks) -> list[int]:
+def sums_of_step(name: str, rows: int, ranks: processes.Ranks) -> list[int]:
     """Bytes of each sum of a step with ``rows`` rows of gradients; docs/concepts/scale.md."""
     state = ranks[1][0][name]["state"]
     sums = {"losses": 24, "ids": 4 * BATCH}
@@ -192,7 +187,7 @@ def sums_of_step(name: str, rows: int, ranks: Ranks) -> list[int]:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    cases(
+    processes.cases(
         FITS,
         [
             *("bpr", "bpr sharded", "bce", "bce towers"),
@@ -200,7 +195,7 @@ def sums_of_step(name: str, rows: int, ranks: Ranks) -> list[int]:
         ],
     ),
 )
-def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
+def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: processes.Ranks) -> None:
     for one in ranks[size]:
         result = one[name]
         sums = [n for rows in result["rows"] for n in sums_of_step(name, rows, ranks)]
@@ -210,7 +205,7 @@ def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -
 def stop(_history: History, step: Step) -> None:
     """Send Ctrl-C in the second epoch, on the rank that reports."""
     if step.number == 2 and not step.whole:
-        send_interrupt()
+        processes.send_interrupt()
 
 
 def options(name: str) -> dict[str, Any]:
@@ -225,7 +220,7 @@ def begin(comm: Comm, data: Path, out: Path) -> list[str]:
         torch.set_default_dtype(torch.float64 if name in PICKING else torch.float32)
         rf.fit(name, data, comm=comm, out=out / name, report=stop, **options(name))
 
-    ended = interrupted(RESUMED, fit)
+    ended = processes.interrupted(RESUMED, fit)
     torch.set_default_dtype(torch.float32)
     return ended
 
@@ -241,7 +236,7 @@ def resume_fits(comm: Comm, data: Path, out: Path) -> dict[str, list[float]]:
     return losses
 
 
-def test_another_number_of_ranks_resumes(data: Path, out: Path, ranks: Ranks) -> None:
+def test_another_number_of_ranks_resumes(data: Path, out: Path, ranks: processes.Ranks) -> None:
     """Three then two or one, one then two: all equal one uninterrupted process."""
     assert [one["interrupted"] for size in (1, 3) for one in ranks[size]] == [list(RESUMED)] * 4
     expected = resume_fits(SINGLE_PROCESS, data, out / "whole")

@@ -8,16 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ranks as processes
 import torch
-from ranks import (
-    Ranks,
-    cases,
-    check_equals_one_process,
-    fits_of,
-    interrupted,
-    run_ranks,
-    send_interrupt,
-)
 
 import rankfold as rf
 from rankfold.data import folder
@@ -92,9 +84,11 @@ def run_all(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
     """All that is compared, in one call, since processes start slowly."""
     bags.MAX_GATHERED_PAIRS = 200
     results: dict[str, Any] = {"mined": mine(comm, data)}
-    results["models"] = {name: fitted(comm, data, name) for name in fits_of(WHOLE, comm.size)}
+    results["models"] = {
+        name: fitted(comm, data, name) for name in processes.fits_of(WHOLE, comm.size)
+    }
     loop.PAUSE_SECONDS = -1.0  # a step after every batch
-    results |= {name: run_steps(comm, data, name) for name in fits_of(FITS, comm.size)}
+    results |= {name: run_steps(comm, data, name) for name in processes.fits_of(FITS, comm.size)}
     if comm.size == 3:
         return results | {"resumed": [resume_fits(comm, data, out / name) for name in ("2", "1")]}
     return results | {"interrupted": begin(comm, data, out / str(comm.size))}
@@ -198,13 +192,13 @@ def fitted(comm: Comm, data: Path, name: str) -> dict[str, Any]:
 def stop(_history: History, step: Step) -> None:
     """Send Ctrl-C in the last module of the last member, on the rank that reports."""
     if step.share is not None and step.share > 0.9 and not step.whole:
-        send_interrupt()
+        processes.send_interrupt()
 
 
 def stop_before_refit(history: History, step: Step) -> None:
     """Once the first fit has its model, when each process holds its share of the candidates."""
     if history.phase == "fit" and step.final:
-        send_interrupt()
+        processes.send_interrupt()
 
 
 def begin(comm: Comm, data: Path, out: Path) -> list[str]:
@@ -216,7 +210,7 @@ def begin(comm: Comm, data: Path, out: Path) -> list[str]:
         how = {"out": out / name, "report": report, **options(name, WHOLE)}
         rf.fit(WHOLE[name][0], data, comm=comm, **how)
 
-    return interrupted(WHOLE, fit)
+    return processes.interrupted(WHOLE, fit)
 
 
 def resume_fits(comm: Comm, data: Path, out: Path) -> dict[str, Any]:
@@ -238,26 +232,29 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(data: Path, out: Path) -> Iterator[Ranks]:
+def ranks(data: Path, out: Path) -> Iterator[processes.Ranks]:
     """Results of one, two and three processes; the three resume the fits of the others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "PAUSE_SECONDS", loop.PAUSE_SECONDS)
         patch.setattr(bags, "MAX_GATHERED_PAIRS", 200)
-        results = {1: [run_all(SINGLE_PROCESS, data, out)], 2: run_ranks(2, run_all, data, out)}
+        results = {
+            1: [run_all(SINGLE_PROCESS, data, out)],
+            2: processes.run_ranks(2, run_all, data, out),
+        }
         shutil.copytree(out / "2", out / "copied")
-        yield results | {3: run_ranks(3, run_all, data, out)}
+        yield results | {3: processes.run_ranks(3, run_all, data, out)}
 
 
-@pytest.mark.parametrize(("name", "size"), cases(FITS))
-def test_parameters_equal_one_process(name: str, size: int, ranks: Ranks) -> None:
+@pytest.mark.parametrize(("name", "size"), processes.cases(FITS))
+def test_parameters_equal_one_process(name: str, size: int, ranks: processes.Ranks) -> None:
     """So do generators, lists and optimiser states; shared state is bit-identical."""
-    check_equals_one_process(ranks, size, name)
+    processes.check_equals_one_process(ranks, size, name)
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_each_process_holds_its_share_of_the_labels(size: int, ranks: Ranks) -> None:
+def test_each_process_holds_its_share_of_the_labels(size: int, ranks: processes.Ranks) -> None:
     rows = [LABELS * (rank + 1) // size - LABELS * rank // size for rank in range(size)]
-    for name in {"pool", "hardest"} & {*fits_of(FITS, size)}:
+    for name in {"pool", "hardest"} & {*processes.fits_of(FITS, size)}:
         kept = [one[name]["lengths"] for one in ranks[size]]
         tables = [key for key in kept[0] if "found" not in key]
         assert len(tables) == 4  # the refinements and their optimiser states
@@ -266,7 +263,7 @@ def test_each_process_holds_its_share_of_the_labels(size: int, ranks: Ranks) -> 
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_counts_and_lists_equal_one_process(size: int, ranks: Ranks) -> None:
+def test_counts_and_lists_equal_one_process(size: int, ranks: processes.Ranks) -> None:
     """So do the nearest documents and labels, up to ties."""
     expected = ranks[1][0]["mined"]
     assert len(expected["pairs"]) > 20
@@ -298,8 +295,8 @@ def are_clear(vectors: torch.Tensor, tables: list[torch.Tensor], k: int) -> torc
     return torch.stack([some[:, k - 1] - some[:, k] > 1e-5 for some in best]).all(dim=0)
 
 
-@pytest.mark.parametrize(("name", "size"), cases(WHOLE))
-def test_the_model_equals_one_process(name: str, size: int, ranks: Ranks) -> None:
+@pytest.mark.parametrize(("name", "size"), processes.cases(WHOLE))
+def test_the_model_equals_one_process(name: str, size: int, ranks: processes.Ranks) -> None:
     expected = ranks[1][0]["models"][name]
     assert len(expected["mixes"]) > 1 or name == "refit"  # from the earlier fit
     for one in ranks[size]:
@@ -337,9 +334,9 @@ def bytes_of_step(name: str, every: list[dict[str, int]]) -> tuple[int, list[int
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), cases(FITS, ["joint", "few", "learnt", "listed", "refreshed"])
+    ("name", "size"), processes.cases(FITS, ["joint", "few", "learnt", "listed", "refreshed"])
 )
-def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -> None:
+def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: processes.Ranks) -> None:
     steps = list(zip(*(one[name]["seen"] for one in ranks[size]), strict=True))
     assert len(steps) == COUNTED
     total = 0
@@ -349,7 +346,7 @@ def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: Ranks) -
     assert [one[name]["sent"] for one in ranks[size]] == [total] * size
 
 
-def test_another_number_of_processes_resumes(data: Path, out: Path, ranks: Ranks) -> None:
+def test_another_number_of_processes_resumes(data: Path, out: Path, ranks: processes.Ranks) -> None:
     """Two then three or one, one then three: all equal one uninterrupted process."""
     assert [one["interrupted"] for size in (1, 2) for one in ranks[size]] == [list(WHOLE)] * 3
     whole = ranks[1][0]["models"]

@@ -157,7 +157,6 @@ def test_unstructured_vectors_are_searched_exactly() -> None:
 def test_few_candidates_are_searched_exactly() -> None:
     assert isinstance(build_index(torch.zeros(inverted.MIN_CANDIDATES - 1, 1)), Exact)
     assert isinstance(build_index(normal(1, inverted.MIN_CANDIDATES, 2)), Inverted)
-    assert isinstance(build_index(normal(1, inverted.MIN_CANDIDATES, 2), target=1.0), Exact)
 
 
 def test_lists_are_only_used_on_a_cpu() -> None:

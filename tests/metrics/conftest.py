@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankfold.metrics import Judged, PerQuery, judge
+from rankfold.metrics import PerQuery
+from rankfold.metrics.judged import Judged, judge
 from rankfold.types import Interactions, from_pairs
 
 Loop = Callable[[list[int], dict[int, float], int], float]

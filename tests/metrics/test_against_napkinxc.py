@@ -12,13 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from rankfold.metrics import (
-    METRICS,
-    Judged,
-    Propensity,
-    inverse_propensity,
-    judge,
-)
+from rankfold.metrics import METRICS
+from rankfold.metrics.judged import Judged, judge
+from rankfold.metrics.propensity import Propensity, inverse_propensity
 from rankfold.types import Interactions, from_pairs
 
 CASE = json.loads((Path(__file__).parent / "files" / "napkinxc.json").read_text())

@@ -5,7 +5,8 @@ import pytrec_eval
 import torch
 from torch import Tensor
 
-from rankfold.metrics import METRICS, judge
+from rankfold.metrics import METRICS
+from rankfold.metrics.judged import judge
 from rankfold.types import from_pairs
 
 B, N = 60, 30

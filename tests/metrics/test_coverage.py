@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankfold.metrics import Judged, count_returned
-from rankfold.metrics.coverage import coverage
+from rankfold.metrics.coverage import count_returned, coverage
+from rankfold.metrics.judged import Judged
 
 
 def test_value_matches_the_formula() -> None:

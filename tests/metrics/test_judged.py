@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankfold.metrics import Judged, judge
+from rankfold.metrics.judged import Judged, judge
 from rankfold.types import Interactions
 
 TRUTH = Interactions(

@@ -6,7 +6,8 @@ from math import log2
 import pytest
 import torch
 
-from rankfold.metrics import PerQuery, judge
+from rankfold.metrics import PerQuery
+from rankfold.metrics.judged import judge
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.types import Interactions
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankfold.metrics import Judged, judge, popularity_rank
-from rankfold.metrics.popularity import popularity
+from rankfold.metrics.judged import Judged, judge
+from rankfold.metrics.popularity import popularity, popularity_rank
 from rankfold.types import Interactions
 
 NOTHING = Interactions(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), None, 4)

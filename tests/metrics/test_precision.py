@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rankfold.metrics import judge
 from rankfold.metrics.hits import precision
+from rankfold.metrics.judged import judge
 from rankfold.types import Interactions
 
 TRUTH = Interactions(torch.tensor([0, 3]), torch.tensor([0, 1, 2]), None, 6)

@@ -10,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankfold.errors import UserError
-from rankfold.metrics import (
-    METRICS,
-    Judged,
+from rankfold.metrics import METRICS
+from rankfold.metrics.judged import Judged, judge
+from rankfold.metrics.propensity import (
     Propensity,
     inverse_propensity,
-    judge,
     parse_propensity,
+    psn,
+    psn_best,
+    psp,
+    psp_best,
 )
-from rankfold.metrics.propensity import psn, psn_best, psp, psp_best
 from rankfold.types import Interactions
 
 WEIGHTS = torch.tensor([1.5, 4.0, 2.0, 3.0])

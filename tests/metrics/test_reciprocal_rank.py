@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import torch
 
-from rankfold.metrics import judge
 from rankfold.metrics.hits import reciprocal_rank
+from rankfold.metrics.judged import judge
 from rankfold.types import Interactions
 
 TRUTH = Interactions(torch.tensor([0, 2]), torch.tensor([0, 1]), None, 6)

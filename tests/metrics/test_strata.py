@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankfold.metrics import frequency_groups, within
+from rankfold.metrics.strata import frequency_groups, within
 from rankfold.types import Interactions
 
 COUNTS = st.lists(st.integers(0, 9), max_size=30)

@@ -11,7 +11,7 @@ import torch
 
 import rankfold as rf
 from rankfold.errors import UserError
-from rankfold.metrics import frequency_groups
+from rankfold.metrics.strata import frequency_groups
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import Filter
 from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs

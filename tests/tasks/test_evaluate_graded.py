@@ -14,18 +14,15 @@ from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, random_row
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.metrics import parse_graded
-from rankfold.metrics.graded import graded_mean, graded_values
+from rankfold.metrics.graded import graded_mean, graded_values, parse_graded
 from rankfold.models.grader import FITTED, Grader
 from rankfold.tasks.evaluate_graded import (
     GRADED_DEFAULTS,
-    Certainty,
     GradedEvaluation,
-    _bootstrap,
-    _resampled,
     evaluate_graded,
     matched,
 )
+from rankfold.tasks.statistics import resampled
 from rankfold.types import Columns, Dataset, Graded
 
 
@@ -91,31 +88,6 @@ def test_rows_without_a_grade_are_left_out(grader: Grader, data: Dataset) -> Non
 # ---------------------------------------------------------------------------------- bootstrap
 
 
-def test_counted_samples_equal_drawn_rows(grader: Grader, data: Dataset) -> None:
-    """Counting rows instead of drawing them gives the same values, ties included."""
-    rows, specs = data.graded("test"), [*map(parse_graded, GRADED_DEFAULTS)]
-    specs.append(parse_graded("tpr-closest@fpr=.2"))
-    scores, how = grader.score(rows).round(decimals=1), Certainty(bootstrap=7, seed=3)
-    drawn = _bootstrap(scores, rows.grades, 3, specs, how, lambda _what, _share: None)
-    samples = torch.cat(list(_resampled(200, 3, how)))
-    assert samples.shape == (7, 200)
-    assert (samples.sum(dim=1) == 200).all()
-    for number, counts in enumerate(samples):
-        own = torch.repeat_interleave(scores.sort(descending=True).indices, counts)
-        for spec in specs:
-            expected = graded_mean(scores[own], rows.grades[own], 3, spec)
-            assert drawn[str(spec)][number].item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_samples_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    how = Certainty(bootstrap=11, seed=1)
-    whole = list(_resampled(50, 3, how))
-    monkeypatch.setattr("rankfold.tasks.evaluate_graded.BLOCK_COUNTS", 50 * 3 * 2)
-    parts = list(_resampled(50, 3, how))
-    assert (len(whole), len(parts)) == (1, 6)
-    assert torch.equal(torch.cat(parts), whole[0])
-
-
 def test_intervals_follow_seed_and_confidence(grader: Grader, data: Dataset) -> None:
     def interval(**how: object) -> tuple[float, float]:
         return evaluate(grader, data, metrics="auc", **how).intervals["auc"]
@@ -131,7 +103,7 @@ def test_too_few_samples_give_no_interval(grader: Grader, data: Dataset, seed: i
     rows = data.graded("test")
     places = torch.stack([(rows.grades == grade).nonzero()[0, 0] for grade in (0, 2)])
     result = evaluate(grader, replace(data, test=rows.select(places)), bootstrap=3, seed=seed)
-    samples = torch.cat(list(_resampled(2, 3, Certainty(bootstrap=3, seed=seed))))
+    samples = torch.cat(list(resampled(2, 3, seed=seed)))
     enough = int((samples > 0).all(dim=1).sum()) > 1
     assert all((ends is not None) == enough for ends in result.intervals.values())
     json.dumps(result.to_json(), allow_nan=False)

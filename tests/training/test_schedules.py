@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankfold.training.schedules import constant, cosine, milestones, rate, step
+from rankfold.training.schedules import SCHEDULES, cosine, milestones, rate, step
 
 
 def test_steps_of_five_epochs() -> None:
@@ -23,9 +23,9 @@ def test_milestones_scale_with_the_epochs(epochs: int) -> None:
 
 
 def test_warm_up_rises_to_the_schedule_without_a_zero() -> None:
-    assert 0 < rate(constant, 0, 10, 2) < 0.001
-    assert rate(constant, 1, 10, 2) == pytest.approx(0.5, abs=1e-3)
-    assert rate(constant, 2, 10, 2) == 1
+    assert 0 < rate(SCHEDULES["constant"], 0, 10, 2) < 0.001
+    assert rate(SCHEDULES["constant"], 1, 10, 2) == pytest.approx(0.5, abs=1e-3)
+    assert rate(SCHEDULES["constant"], 2, 10, 2) == 1
     assert rate(cosine, 2, 10, 2) == 1
     assert rate(cosine, 6, 10, 2) == pytest.approx(0.5)
     assert rate(cosine, 10, 10, 2) == pytest.approx(0)
@@ -34,4 +34,6 @@ def test_warm_up_rises_to_the_schedule_without_a_zero() -> None:
 
 def test_warm_up_never_exceeds_the_rate() -> None:
     for warmup in (1e-5, 1e-3, 0.1, 3.0):
-        assert all(rate(constant, warmup * part / 50, 10, warmup) <= 1 for part in range(51))
+        assert all(
+            rate(SCHEDULES["constant"], warmup * part / 50, 10, warmup) <= 1 for part in range(51)
+        )

@@ -28,6 +28,7 @@ from rankfold.cli import (
     verify,
 )
 from rankfold.cli.options import Command
+from rankfold.distributed import is_distributed
 from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
 
@@ -67,34 +68,23 @@ for name, (module, panel) in COMMANDS.items():
     app.command(name, cls=Command, rich_help_panel=panel)(module.command)
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"rankfold {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
     *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=lambda value: _print_version(wanted=value),
-            is_eager=True,
-            help="Show the version and exit.",
-        ),
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     """Learn to rank a few candidates out of very many.
 
     Start with `rankfold demo`. With your own data: `prepare`, then `fit`, then `search`.
     """
+    if version:
+        sys.stdout.write(f"rankfold {__version__}\n")
+        raise typer.Exit
 
 
 def main() -> None:
     """Run a command. Exit codes: 0 success, 2 invalid input, 130 interrupted, 1 a bug."""
-    if torchrun.is_distributed():
+    if is_distributed():
         torchrun.run(app)
     try:
         app()

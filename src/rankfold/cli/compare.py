@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, given, option, with_settings
+from rankfold.cli.options import Data, Json, Quiet, given, option, takes, with_settings
 from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
@@ -16,40 +16,32 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@with_settings(
-    CompareOptions,
-    metavar={"budget": "TIME", "metrics": "NAME,NAME"},
-    unset=True,
-)
+@with_settings(CompareOptions, metavar={"budget": "TIME", "metrics": "NAME,NAME"}, unset=True)
 def command(
     data: Data,
     *,
     methods: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,NAME",
-            help="Names from `rankfold methods`; NAME=METHOD renames one, METHOD@100 starts its "
+        takes(
+            "NAME,NAME",
+            "Names from `rankfold methods`; NAME=METHOD renames one, METHOD@100 starts its "
             "seeds at 100. Default: those of the protocol.",
         ),
     ] = None,
     out: Annotated[Path, option(CompareOptions, "out", metavar="DIR")],
     protocol: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A published comparison, whose options are defaults. "
+        takes(
+            "NAME",
+            "A published comparison, whose options are defaults. "
             "{rankfold.tasks.compare.protocols:PROTOCOLS}.",
         ),
     ] = None,
     sweep: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY=VALUE,VALUE", help="Run each method with each value of this setting."
-        ),
+        str | None, takes("KEY=VALUE,VALUE", "Run each method with each value of this setting.")
     ] = None,
     set: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METHOD.KEY=VALUE", help="A fixed setting, which is not tuned."),
+        list[str] | None, takes("METHOD.KEY=VALUE", "A fixed setting, which is not tuned.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -72,24 +64,19 @@ def command(
     except KeyboardInterrupt:
         say.print(f"stopped: the same command resumes the comparison in {out}")
         raise typer.Exit(INTERRUPTED) from None
-    page = _write_page(results, out / "report.html", say)
+    page = write_page(results, out / "report.html", say)
     if json:
         print_json(results)
     else:
         _show(results, say)
         written = [out / "results.json", out / "results.csv", *([page] if page else [])]
         say.print(f"written: {', '.join(map(str, written))}")
-    _check_any(results)
-
-
-def _check_any(results: Mapping[str, Any]) -> None:
-    """A UserError if every method failed."""
     errors = [method["error"] for method in results["methods"]]
     if all(error is not None for error in errors):
         raise UserError("every method failed", hint=str(errors[0]["hint"]))
 
 
-def _write_page(results: Mapping[str, Any], path: Path, say: "Console") -> Path | None:
+def write_page(results: Mapping[str, Any], path: Path, say: "Console") -> Path | None:
     """Write the report if jinja2 is installed."""
     try:
         from rankfold.report.compare import write
@@ -103,10 +90,9 @@ def _write_page(results: Mapping[str, Any], path: Path, say: "Console") -> Path 
 def _show(results: Mapping[str, Any], say: "Console") -> None:
     """One row per method, best first; a star marks the best and ties with it."""
     from rankfold.report.published import published_figures
+    from rankfold.report.summary import ranked
 
-    metrics, methods = results["metrics"], results["methods"]
-    done = [method for method in methods if method["error"] is None]
-    done.sort(key=lambda one: (not one["equal_terms"], -one["metrics"][metrics[0]]["mean"]))
+    metrics, done = results["metrics"], ranked(results)
     rows = [
         [
             method["name"],
@@ -128,15 +114,14 @@ def _show(results: Mapping[str, Any], say: "Console") -> None:
         say.print(f"± half of the 95% interval over {results['queries']:,} {over}")
     for line in published.notes if published else ():
         say.print(line)
-    for method in methods:
-        if method["error"] is not None:
-            error = method["error"]
+    for method in results["methods"]:
+        if (error := method["error"]) is not None:
             say.print(f"{method['name']} failed: {error['message']}", style="yellow")
             say.print(f"  hint: {error['hint']}")
 
 
 def _cell(results: Mapping[str, Any], method: Mapping[str, Any], metric: str) -> str:
-    """The mean; the first metric also has half of its interval, for lack of room for others."""
+    """The mean; the first metric also has half of its interval; there is no room for others."""
     value, test = method["metrics"][metric], results["tests"].get(metric)
     star = ""
     if test is not None:

@@ -1,18 +1,13 @@
 """``rankfold demo``: prepare, fit, evaluate, search and compare on bundled data."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-import typer
-
+from rankfold.cli.compare import write_page
 from rankfold.cli.console import console, print_table, progress
 from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
-from rankfold.cli.options import Quiet
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from rankfold.cli.options import Quiet, takes
 
 _PACKAGES = ("gimp", "python3-pandas", "r-cran-ggplot2", "ruby-rails", "gnome-core")
 _METRICS = ("ndcg@10", "mrr@10", "recall@20", "coverage@10")
@@ -21,13 +16,12 @@ COMPARED = ("popularity", "puresvd", "wrmf", "ials", "rg2-weighted", "rg2")
 
 def command(
     *,
-    out: Annotated[Path, typer.Option(help="The folder for the results.", metavar="DIR")] = Path(
-        "demo"
-    ),
+    out: Annotated[Path, takes("DIR", "The folder for the results.")] = Path("demo"),
     quiet: Quiet = False,
 ) -> None:
     """Prepare the bundled Debian package graph, fit, evaluate, search and compare."""
     from rankfold.data.prepare import prepare
+    from rankfold.report.summary import mean_of, ranked
     from rankfold.tasks.compare import compare
     from rankfold.tasks.evaluate import evaluate
     from rankfold.tasks.fit import fit
@@ -58,27 +52,12 @@ def command(
             refit=False,
             progress=callback,
         )
-    _show(results, say)
-    say.rule()
-    say.print(f"Try it: rankfold search {out / 'rg2'} --query vlc")
-    say.print(_report(results, out / "comparison" / "report.html"))
-
-
-def _show(results: Mapping[str, Any], say: "Console") -> None:
-    done = [method for method in results["methods"] if method["error"] is None]
-    done.sort(key=lambda one: (not one["equal_terms"], -one["metrics"][_METRICS[0]]["mean"]))
     rows = [
-        [method["name"], *(f"{method['metrics'][metric]['mean']:.4f}" for metric in _METRICS)]
-        for method in done
+        [entry["name"], *(f"{mean_of(entry, metric):.4f}" for metric in _METRICS)]
+        for entry in ranked(results)
     ]
     print_table(f"test split, width {results['width']}", ["method", *_METRICS], rows, say)
-
-
-def _report(results: Mapping[str, Any], path: Path) -> str:
-    """Write the report and say where it is, or what it needs."""
-    try:
-        from rankfold.report.compare import write
-    except ImportError:
-        return "The report needs jinja2: pip install 'rankfold[report]'"
-    write(results, path)
-    return f"Open the report in a browser: {path}"
+    say.rule()
+    say.print(f"Try it: rankfold search {out / 'rg2'} --query vlc")
+    if page := write_page(results, out / "comparison" / "report.html", say):
+        say.print(f"Open the report in a browser: {page}")

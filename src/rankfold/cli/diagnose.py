@@ -8,7 +8,7 @@ import typer
 
 from rankfold import storage
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Json, Quiet, Seed, key_values
+from rankfold.cli.options import Json, Quiet, Seed, takes
 from rankfold.errors import UserError
 
 
@@ -24,12 +24,10 @@ def command(
         ),
     ] = None,
     *,
-    out: Annotated[
-        Path, typer.Option(help="The folder for NAME.json and the pictures.", metavar="DIR")
-    ],
+    out: Annotated[Path, takes("DIR", "The folder for NAME.json and the pictures.")],
     method: Annotated[str, typer.Option(help="The method to train.")] = "cba",
     set: Annotated[
-        list[str] | None, key_values("One setting of the diagnosis or the method.")
+        list[str] | None, takes("KEY=VALUE", "One setting of the diagnosis or the method.")
     ] = None,
     seed: Seed = 0,
     json: Json = False,

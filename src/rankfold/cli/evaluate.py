@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Model, Quiet, given, with_settings
+from rankfold.cli.options import Data, Json, Model, Quiet, given, takes, with_settings
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 
 if TYPE_CHECKING:
@@ -31,17 +31,16 @@ def command(
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,NAME",
-            help=f"Metrics with a cut-off; default: {','.join(DEFAULT_METRICS)}. For graded rows, "
+        takes(
+            "NAME,NAME",
+            f"Metrics with a cut-off; default: {','.join(DEFAULT_METRICS)}. For graded rows, "
             f"metrics with a false-positive rate; default: {','.join(GRADED_DEFAULTS)}.",
         ),
     ] = None,
     propensity: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B",
-            help=f"Constants of the propensities of psp and psn; default: {DEFAULT_PROPENSITY}.",
+        takes(
+            "A,B", f"Constants of the propensities of psp and psn; default: {DEFAULT_PROPENSITY}."
         ),
     ] = None,
     strata: Annotated[
@@ -49,14 +48,14 @@ def command(
         typer.Option("--strata", help="Also report by the frequency of the positives in train."),
     ] = False,
     index: Annotated[
-        str, typer.Option(metavar="NAME", help="The index that searches vectors; see `search`.")
+        str, takes("NAME", "The index that searches vectors; see `search`.")
     ] = "exact",
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
 ) -> None:
     """Measure a model: rank all candidates for every query of a split, or grade its rows."""
-    from rankfold.metrics import parse_propensity
+    from rankfold.metrics.propensity import parse_propensity
     from rankfold.models.load import load
     from rankfold.tasks.evaluate import evaluate
     from rankfold.tasks.evaluate_graded import GradedEvaluation

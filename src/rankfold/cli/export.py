@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from rankfold.cli.console import console, print_json, progress
-from rankfold.cli.options import Json, Model, Quiet
+from rankfold.cli.options import Json, Model, Quiet, takes
 
 
 def command(
     model: Model,
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write.", metavar="DIR")],
+    out: Annotated[Path, takes("DIR", "The folder to write.")],
     format: Annotated[str, typer.Option(help="parquet, or npy with a table of keys.")] = "parquet",
     index: Annotated[bool, typer.Option(help="Also write index.faiss over the candidates.")] = True,
     json: Json = False,

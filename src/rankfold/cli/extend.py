@@ -6,7 +6,7 @@ import typer
 
 from rankfold.cli.console import console, print_json
 from rankfold.cli.info import describe_dropped
-from rankfold.cli.options import Json, Model, Quiet
+from rankfold.cli.options import Json, Model, Quiet, takes
 from rankfold.errors import pluralize
 
 
@@ -22,15 +22,13 @@ def command(
     *,
     key_column: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The column of keys; default: 'candidate', else the first column that is not a "
+        takes(
+            "NAME",
+            "The column of keys; default: 'candidate', else the first column that is not a "
             "feature of the model.",
         ),
     ] = None,
-    text_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The column of texts.")
-    ] = None,
+    text_column: Annotated[str | None, takes("NAME", "The column of texts.")] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

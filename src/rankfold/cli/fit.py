@@ -10,7 +10,7 @@ import typer
 
 from rankfold.cli.console import ProgressCallback, console, print_json, progress
 from rankfold.cli.info import describe_addition
-from rankfold.cli.options import Data, Json, MethodName, Quiet, key_values, with_settings
+from rankfold.cli.options import Data, Json, MethodName, Quiet, takes, with_settings
 from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import FitOptions
@@ -27,20 +27,15 @@ def command(
     method: MethodName,
     data: Data,
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write.", metavar="MODEL")],
-    config: Annotated[
-        Path | None, typer.Option(help="Settings of the method as TOML.", metavar="F.toml")
-    ] = None,
-    set: Annotated[list[str] | None, key_values("One setting; overrides --config.")] = None,
+    out: Annotated[Path, takes("MODEL", "The folder to write.")],
+    config: Annotated[Path | None, takes("F.toml", "Settings of the method as TOML.")] = None,
+    set: Annotated[list[str] | None, takes("KEY=VALUE", "One setting; overrides --config.")] = None,
     add: Annotated[
         Path | None,
         typer.Option(help="Then add these pairs; an existing MODEL is not fitted again."),
     ] = None,
     track: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOOL:DIR", help="Also log each step to tensorboard:DIR or mlflow:DIR."
-        ),
+        str | None, takes("TOOL:DIR", "Also log each step to tensorboard:DIR or mlflow:DIR.")
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -49,7 +44,8 @@ def command(
     """Fit a model to prepared data; Ctrl-C keeps the last checkpoint for --resume."""
     from rankfold import config as settings
     from rankfold.distributed.connection import connect
-    from rankfold.tasks.fit import find_method, fit
+    from rankfold.methods import find_method
+    from rankfold.tasks.fit import fit
     from rankfold.tasks.update import fit_and_add
     from rankfold.training.checkpoint import path_of
     from rankfold.training.tracking import combine, tracked

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, progress
-from rankfold.cli.options import Json, Model, Quiet, Seed
+from rankfold.cli.options import Json, Model, Quiet, Seed, takes
 
 # What a person reads for the two indexes of a manifest.
 INDEX_NAMES = {"index": "index", "likeness": "index of similar candidates"}
@@ -17,15 +17,13 @@ def command(
     *,
     kind: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="One of {rankfold.index:INDEXES}; auto chooses by the number of candidates and "
+        takes(
+            "NAME",
+            "One of {rankfold.index:INDEXES}; auto chooses by the number of candidates and "
             "the size of their vectors.",
         ),
     ] = "auto",
-    recall: Annotated[
-        float, typer.Option(help="The share of the best candidates to find.", metavar="SHARE")
-    ] = 0.98,
+    recall: Annotated[float, takes("SHARE", "The share of the best candidates to find.")] = 0.98,
     similar: Annotated[
         bool, typer.Option(help="Also build an index of similar candidates, by cosine.")
     ] = False,

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from rankfold import storage
 from rankfold.cli.console import console, print_json
 from rankfold.cli.index import INDEX_NAMES, describe_index
-from rankfold.cli.options import Folder, Json
+from rankfold.cli.options import Folder, Json, takes
 from rankfold.errors import UserError, pluralize
 
 if TYPE_CHECKING:
@@ -23,14 +22,11 @@ def command(
     folder: Folder,
     *,
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="F.svg", help="Draw the settings that a spectral fit tried."),
+        Path | None, takes("F.svg", "Draw the settings that a spectral fit tried.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Describe a data, model or checkpoint folder."""
-    from rankfold import storage
-
     manifest = dict(storage.read(folder).manifest)
     if plot is not None:
         _plot(manifest, folder, plot)
@@ -55,13 +51,9 @@ def _plot(manifest: dict[str, Any], folder: Path, out: Path) -> None:
         raise UserError(
             f"{folder} has no path to draw", hint="fit rg2 on data with validation pairs"
         )
-    svg = path_svg(path, manifest["config"], manifest["notes"].get("metric", "score"))
-    try:
-        out.write_text(svg, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"cannot write {out}: {error.strerror}", hint="choose another file"
-        ) from None
+    storage.write_text(
+        out, path_svg(path, manifest["config"], manifest["notes"].get("metric", "score"))
+    )
 
 
 def describe_data(data: Dataset, name: str, out: Console) -> None:
@@ -71,9 +63,16 @@ def describe_data(data: Dataset, name: str, out: Console) -> None:
 
 
 def _describe_summary(summary: dict[str, Any], out: Console) -> None:
-    if "pairs" not in summary:
+    if "pairs" in summary:
+        _describe_pairs(summary, out)
+    else:
         _describe_graded(summary, out)
-        return
+    if "rows" in summary:
+        out.print(f"  rows read: {summary['rows']:,}")
+        describe_dropped(summary["dropped"], out)
+
+
+def _describe_pairs(summary: dict[str, Any], out: Console) -> None:
     out.print(
         f"  {summary['queries']:,} queries x {summary['candidates']:,} candidates, "
         f"{summary['pairs']:,} pairs (density {summary['density']:.2%})"
@@ -95,13 +94,6 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
         _describe_features(side, entry, out)
     if "texts" in summary:
         _describe_texts(summary["texts"], out)
-    _describe_rows(summary, out)
-
-
-def _describe_rows(summary: dict[str, Any], out: Console) -> None:
-    """Print how many rows were read and dropped."""
-    out.print(f"  rows read: {summary['rows']:,}")
-    describe_dropped(summary["dropped"], out)
 
 
 def describe_dropped(entries: list[dict[str, Any]], out: Console, of: str = "") -> None:
@@ -139,8 +131,6 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
         out.print(f"  column dropped: {entry['column']} ({entry['why']})", style="yellow")
     for entry in summary.get("doubtful", []):
         _describe_doubt("column", entry, out)
-    if "rows" in summary:
-        _describe_rows(summary, out)
 
 
 def _columns(numbers: int, categories: int) -> str:

@@ -19,14 +19,16 @@ def command(
     json: Json = False,
 ) -> None:
     """List the methods, or the settings of one."""
-    from rankfold.methods import METHODS
-    from rankfold.tasks.fit import find_method
+    from rankfold.methods import METHODS, find_method
 
     if json:
         shown = METHODS if name is None else {name: find_method(name)}
         print_json({"methods": [_as_data(key, method) for key, method in shown.items()]})
     elif name is None:
-        _print_methods(METHODS)
+        out = console()
+        lines = [[key, method.data_kind, method.summary] for key, method in METHODS.items()]
+        print_table("methods", ["name", "data", "what it does"], lines, out, left=3)
+        out.print("`rankfold methods NAME` lists the settings of one")
     else:
         _print_settings(name, find_method(name))
 
@@ -44,13 +46,6 @@ def _as_data(name: str, method: "Method") -> dict[str, Any]:
         "config": {key: setting["default"] for key, setting in settings.items()},
         "settings": settings,
     }
-
-
-def _print_methods(methods: "dict[str, Method]") -> None:
-    lines = [[name, method.data_kind, method.summary] for name, method in methods.items()]
-    out = console()
-    print_table("methods", ["name", "data", "what it does"], lines, out, left=3)
-    out.print("`rankfold methods NAME` lists the settings of one")
 
 
 def _print_settings(name: str, method: "Method") -> None:

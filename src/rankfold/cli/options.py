@@ -50,9 +50,9 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-def _entries(found: re.Match[str]) -> str:
+def _entries(match: re.Match[str]) -> str:
     """The names in a registry, with their summaries if they have any."""
-    registry: Mapping[str, Any] = getattr(import_module(found[1]), found[2])
+    registry: Mapping[str, Any] = getattr(import_module(match[1]), match[2])
     if any(hasattr(entry, "summary") for entry in registry.values()):
         return "; ".join(f"{name}: {entry.summary}" for name, entry in registry.items())
     return ", ".join(registry)
@@ -64,15 +64,16 @@ def option(config: type[Any], name: str, *flags: str, **arguments: Any) -> Any:
     return typer.Option(*flags, help=f"{text[0].upper()}{text[1:]}.", **arguments)
 
 
-def key_values(help: str) -> Any:
-    """``--set KEY=VALUE``, which may be repeated."""
-    return typer.Option(metavar="KEY=VALUE", help=help)
+def takes(metavar: str, help: str) -> Any:
+    """An option that takes a value; ``metavar`` is its name in the help."""
+    return typer.Option(metavar=metavar, help=help)
 
 
 def with_settings(
     *configs: type[Any],
     omit: Collection[str] = (),
     metavar: Mapping[str, str] = MappingProxyType({}),
+    kinds: Mapping[str, Any] = MappingProxyType({}),
     unset: bool = False,
 ) -> Callable[[F], F]:
     """Add an option for each setting that the command does not name; it gets them as ``**options``.
@@ -84,6 +85,7 @@ def with_settings(
         configs: ``Settings`` classes.
         omit: settings without an option.
         metavar: what the help shows for a value, by setting.
+        kinds: the types of settings for which the command line takes files, in place of tables.
         unset: the default is None, so that ``given`` knows which options were given.
     """
 
@@ -96,7 +98,7 @@ def with_settings(
             for config in configs[::-1]  # of two settings with one name, the first counts
             for one in fields(config)
             if one.name not in (*own.parameters, *omit)
-            and (kind := _option_type(get_type_hints(config)[one.name])) is not None
+            and (kind := kinds.get(one.name) or _option_type(get_type_hints(config)[one.name]))
         }
         parameters = [*(one for one in named if one not in last), *more.values(), *last]
         command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]

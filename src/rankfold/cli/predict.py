@@ -8,7 +8,7 @@ import typer
 
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_dropped
-from rankfold.cli.options import Index, Json, Model, Quiet, given, with_settings
+from rankfold.cli.options import Index, Json, Model, Quiet, given, takes, with_settings
 from rankfold.errors import pluralize
 from rankfold.tasks.options import GradeOptions, RankOptions
 
@@ -30,7 +30,7 @@ def command(
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(help="The file to write.", metavar="F.parquet")],
+    out: Annotated[Path, takes("F.parquet", "The file to write.")],
     index: Index = None,
     json: Json = False,
     quiet: Quiet = False,

@@ -7,22 +7,22 @@ import typer
 
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_data
-from rankfold.cli.options import Json, Quiet, option, with_settings
+from rankfold.cli.options import Json, Quiet, takes, with_settings
 from rankfold.data.options import Preparation
 
 _COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column", "text_column")
+_SPLITS = ("train", "validation", "test")
+_TABLES = ("query_features", "candidate_features", "query_texts", "candidate_texts")
+_KINDS = {**dict.fromkeys(_SPLITS, list[str] | None), **dict.fromkeys(_TABLES, str | None)}
 _METAVAR = {
+    **dict.fromkeys(_KINDS, "FILE"),
     **dict.fromkeys(("source", "format", *_COLUMNS), "NAME"),
     **dict.fromkeys(("grades", "drop_columns"), "A,B,..."),
     **{"label_separator": "MARK", "vocabulary": "N", "split": "RULE", "fold_in": "SHARE"},
 }
 
 
-def _file(name: str) -> Any:
-    return option(Preparation, name, metavar="FILE")
-
-
-@with_settings(Preparation, metavar=_METAVAR)
+@with_settings(Preparation, metavar=_METAVAR, kinds=_KINDS)
 def command(
     inputs: Annotated[
         list[str] | None,
@@ -33,24 +33,15 @@ def command(
         ),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write.", metavar="DATA")],
-    train: Annotated[list[str] | None, _file("train")] = None,
-    validation: Annotated[list[str] | None, _file("validation")] = None,
-    test: Annotated[list[str] | None, _file("test")] = None,
-    query_features: Annotated[str | None, _file("query_features")] = None,
-    candidate_features: Annotated[str | None, _file("candidate_features")] = None,
-    query_texts: Annotated[str | None, _file("query_texts")] = None,
-    candidate_texts: Annotated[str | None, _file("candidate_texts")] = None,
+    out: Annotated[Path, takes("DATA", "The folder to write.")],
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
 ) -> None:
     """Read interactions, documents or graded rows, split them, write a folder for `fit`."""
-    options |= {"train": train or None, "validation": validation or None, "test": test or None}
-    options |= {"query_features": query_features, "candidate_features": candidate_features}
-    options |= {"query_texts": query_texts, "candidate_texts": candidate_texts}
     from rankfold.data.prepare import prepare
 
+    options |= {name: options[name] or None for name in _SPLITS}
     with progress(quiet=quiet or json) as report:
         data = prepare(*(inputs or []), out=out, progress=report, **options)
     if json:

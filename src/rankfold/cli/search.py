@@ -8,7 +8,7 @@ import typer
 
 from rankfold.cli.console import console, print_json, print_table
 from rankfold.cli.index import describe_index
-from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet
+from rankfold.cli.options import IncludeSeen, Index, Json, Model, Quiet, takes
 from rankfold.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,29 +20,23 @@ if TYPE_CHECKING:
 def command(
     model: Model,
     *,
-    query: Annotated[str | None, typer.Option(help="A known query.", metavar="KEY")] = None,
+    query: Annotated[str | None, takes("KEY", "A known query.")] = None,
     history: Annotated[
         list[str] | None,
-        typer.Option(
-            help="What a new query chose; may be empty. Repeat it for keys that contain a comma.",
-            metavar="KEY,KEY",
+        takes(
+            "KEY,KEY",
+            "What a new query chose; may be empty. Repeat it for keys that contain a comma.",
         ),
     ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="A new query, for a model that ranks by text.", metavar="T")
-    ] = None,
-    candidate: Annotated[
-        str | None, typer.Option(help="Find candidates similar to this one.", metavar="KEY")
-    ] = None,
+    text: Annotated[str | None, takes("T", "A new query, for a model that ranks by text.")] = None,
+    candidate: Annotated[str | None, takes("KEY", "Find candidates similar to this one.")] = None,
     k: Annotated[int, typer.Option("-k", help="The number of results.")] = 10,
     include_seen: IncludeSeen = False,
     exclude: Annotated[
-        list[str] | None,
-        typer.Option(help="Do not return this candidate; may be repeated.", metavar="KEY"),
+        list[str] | None, takes("KEY", "Do not return this candidate; may be repeated.")
     ] = None,
     allow: Annotated[
-        list[str] | None,
-        typer.Option(help="Return only this candidate; may be repeated.", metavar="KEY"),
+        list[str] | None, takes("KEY", "Return only this candidate; may be repeated.")
     ] = None,
     index: Index = None,
     json: Json = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankfold.cli.options import takes
 from rankfold.errors import UserError, require
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ def command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8080,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Require the token in this file. Default: the token in the environment variable "
+        takes(
+            "FILE",
+            "Require the token in this file. Default: the token in the environment variable "
             f"{_TOKEN_VARIABLE}, if it is set.",
         ),
     ] = None,

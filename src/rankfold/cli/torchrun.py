@@ -9,12 +9,6 @@ from typing import NoReturn, TextIO
 _DISTRIBUTED_COMMANDS = ("fit", "evaluate")  # rank 0 runs the others alone
 
 
-def is_distributed() -> bool:
-    """Whether a launcher started several processes. Does not import torch."""
-    names = ("RANK", "MASTER_ADDR", "MASTER_PORT")
-    return os.environ.get("WORLD_SIZE", "1") != "1" and all(name in os.environ for name in names)
-
-
 def run(main: Callable[[], None]) -> NoReturn:
     """Run the command line as one of several processes, and exit."""
     stderr = sys.stderr

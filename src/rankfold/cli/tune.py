@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, MethodName, Quiet, key_values, option, with_settings
+from rankfold.cli.options import Data, Json, MethodName, Quiet, option, takes, with_settings
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import TuneOptions
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankfold.tasks.tune import TuneResult
-    from rankfold.tasks.tune.plan import Trial
 
 _MAX_ROWS = 10  # trials in the table
 
@@ -27,14 +26,16 @@ def command(
     data: Data,
     *,
     out: Annotated[Path, option(TuneOptions, "out", metavar="DIR")],
-    set: Annotated[list[str] | None, key_values("A fixed setting, which is not searched.")] = None,
+    set: Annotated[
+        list[str] | None, takes("KEY=VALUE", "A fixed setting, which is not searched.")
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
 ) -> None:
     """Search for better settings; Ctrl-C keeps the trials, and the same command resumes."""
     from rankfold import config as settings
-    from rankfold.tasks.fit import find_method
+    from rankfold.methods import find_method
     from rankfold.tasks.tune import tune
 
     fixed: dict[str, Any] = dict(settings.parse_words(set or []))
@@ -67,9 +68,10 @@ def _document(method: str, out: Path, result: "TuneResult") -> dict[str, Any]:
 
 def _show(say: "Console", method: str, out: Path, result: "TuneResult") -> None:
     """The best trials, the number of pruned and failed ones, and the next command."""
-    from rankfold.tasks.fit import find_method
+    from rankfold.methods import find_method
 
-    trials = sorted(result.trials, key=_rank)
+    by_score = sorted(result.trials, key=lambda one: -(one.score or 0.0))
+    trials = sorted(by_score, key=lambda one: one.state != "complete")
     searched = list(result.best.settings)
     columns = ["trial", "", result.metric, "steps", "seconds", *searched]
     rows = [
@@ -94,11 +96,6 @@ def _show(say: "Console", method: str, out: Path, result: "TuneResult") -> None:
     say.print(
         f"fit its settings: rankfold fit {method} DATA --config {out / 'best.toml'} --out MODEL"
     )
-
-
-def _rank(trial: "Trial") -> tuple[bool, float, int]:
-    score = float("-inf") if trial.score is None else trial.score
-    return trial.state != "complete", -score, trial.number
 
 
 def _number(value: object) -> str:

@@ -110,7 +110,7 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
     columns = Columns.from_json(meta["columns"]) if "columns" in meta else None
     rows = (0, n_queries) if graded else comm.share(n_queries)
     held = partial(_held_lists, folder, rows)
-    parts: dict[str, Any] = {}
+    parts: dict[str, Any] = dict.fromkeys(PARTS)
     for name in PARTS:
         if graded and name in folder:
             split = _from_graded(folder.tensors(name), columns)
@@ -119,11 +119,7 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
             parts[name] = held(name, partial(_pairs, folder, n_candidates))
     return Dataset(
         kind=meta["data_kind"],
-        train=parts["train"],
-        validation=parts.get("validation"),
-        test=parts.get("test"),
-        excluded=parts.get("excluded"),
-        given=parts.get("given"),
+        **parts,
         query_texts=held("query_texts", partial(_texts, folder)),
         candidate_texts=texts_of(folder, "candidate_texts", n_candidates),
         tokenizer=tokenizer_of(folder),
@@ -242,7 +238,7 @@ def from_tensors(tensors: Mapping[str, Tensor], n_candidates: int) -> Interactio
     )
 
 
-def _from_graded(tensors: Mapping[str, Tensor], columns: Columns | None = None) -> Graded:
+def _from_graded(tensors: Mapping[str, Tensor], columns: Columns | None) -> Graded:
     """Graded rows; a ValueError if their shapes do not match each other or the columns."""
     rows = Graded(
         tensors["numbers"], tensors["categories"], tensors.get("images"), tensors["grades"]
@@ -264,8 +260,11 @@ def check_content(data: Dataset) -> None:
         part = getattr(data, name)
         if isinstance(part, Interactions) and not _valid(part, part.candidates, part.n_candidates):
             raise _damaged(f"{name} pairs")
-        if isinstance(part, Graded) and not _rows_valid(part, data):
-            raise _damaged(f"{name} rows")
+        if isinstance(part, Graded):
+            known = _within(part.grades, -1, len(data.candidates))
+            columns = data.columns
+            if not known or (columns and not _categories_valid(part.categories, columns)):
+                raise _damaged(f"{name} rows")
     for side in _SIDES:
         features: Features | None = getattr(data, f"{side}_features")
         if features is not None and not _categories_valid(features.categories, features.columns):
@@ -273,12 +272,6 @@ def check_content(data: Dataset) -> None:
         texts: Texts | None = getattr(data, f"{side}_texts")
         if texts is not None and not texts_valid(texts, data.n_tokens):
             raise _damaged(f"{side} texts")
-
-
-def _rows_valid(part: Graded, data: Dataset) -> bool:
-    """Whether all grades and categories exist."""
-    known = _within(part.grades, -1, len(data.candidates))
-    return known and (data.columns is None or _categories_valid(part.categories, data.columns))
 
 
 def _categories_valid(categories: Tensor, columns: Columns) -> bool:

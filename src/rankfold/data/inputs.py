@@ -19,7 +19,7 @@ from rankfold.data.read.documents import DocumentColumns, Documents, read_docume
 from rankfold.data.read.files import base_suffix, expand, lines
 from rankfold.data.read.graded_rows import RowOptions, drop_named, read_all
 from rankfold.data.read.images import ImageShape
-from rankfold.data.read.keyed_tables import TextTable, check_source, open_table, open_texts
+from rankfold.data.read.keyed_tables import check_source, open_table, open_texts
 from rankfold.data.read.reading import BadRows, RawRows, Reading
 from rankfold.data.read.tables import is_text, read_frame, read_table, stack
 from rankfold.data.read.xc import read_xc
@@ -45,7 +45,8 @@ def read_inputs(inputs: Sequence[Input], options: Preparation, reading: Reading)
     elif options.format == "features":
         rows = _read_features(items, options, reading)
     elif given:
-        rows = stack([(SPLITS[i], _read_split(i, value, options, reading)) for i, value in given])
+        splits = {n: _read_pairs([value], options, reading) for n, value in given}
+        rows = _stack_splits(splits)
     else:
         rows = _read_pairs(inputs, options, reading)
     if isinstance(rows, RawRows):
@@ -133,8 +134,12 @@ def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading
     reading.progress(f"reading {options.source}", 0.0)
     rows = read(expand(inputs), reading)
     if isinstance(rows, RawRows):
-        if rows.splits is not None:
-            _check_official(options)
+        changed = [name for name in ("split", *GRADED_ONLY) if not is_default(options, name)]
+        if rows.splits is not None and changed:
+            raise UserError(
+                f"the source {options.source} has official splits and grades",
+                hint=f"leave {flag(changed[0])} out",
+            )
         return drop_named(rows, _listed(options.drop_columns))
     if isinstance(rows, Documents):
         return rows
@@ -142,28 +147,16 @@ def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading
     if isinstance(rows, pl.LazyFrame):
         return read_frame(rows, columns, options.source, reading)
     splits = {n: read_frame(part, columns, SPLITS[n], reading) for n, part in rows.items()}
-    return stack([(SPLITS[n], _in_split(part, n)) for n, part in splits.items()])
-
-
-def _check_official(options: Preparation) -> None:
-    """A UserError for an option that would change a source with official splits."""
-    for name in ("split", *GRADED_ONLY):
-        if not is_default(options, name):
-            raise UserError(
-                f"the source {options.source} has official splits and grades",
-                hint=f"leave {flag(name)} out",
-            )
+    return _stack_splits(splits)
 
 
 # ---------------------------------------------------------------------------------- pairs
 
 
-def _read_split(number: int, value: Input, options: Preparation, reading: Reading) -> pl.LazyFrame:
-    return _in_split(_read_pairs([value], options, reading), number)
-
-
-def _in_split(rows: pl.LazyFrame, number: int) -> pl.LazyFrame:
-    return rows.with_columns(split=pl.lit(number, pl.UInt8))
+def _stack_splits(splits: Mapping[int, pl.LazyFrame]) -> pl.LazyFrame:
+    """The rows of all splits, with the number of their split."""
+    parts = {n: rows.with_columns(split=pl.lit(n, pl.UInt8)) for n, rows in splits.items()}
+    return stack([(SPLITS[n], rows) for n, rows in parts.items()])
 
 
 def _read_pairs(inputs: Sequence[Input], options: Preparation, reading: Reading) -> pl.LazyFrame:
@@ -195,7 +188,9 @@ def _read_file(
             f"{path.name} is a KEEL file of graded rows, not of pairs", hint="add --format features"
         )
     detect = options.format is None and options.header and not options.named_columns
-    if options.format == "adjacency" or (detect and _is_adjacency(path)):
+    detect = detect and base_suffix(path) in (".txt", "")
+    first = [text for _, text in islice(lines(path), _LINES_SAMPLED)] if detect else []
+    if options.format == "adjacency" or looks_like_adjacency(first):
         names = PairColumns("query", "candidate", NONE, NONE)
         return read_frame(read_adjacency(path), names, path.name, reading)
     return read_table(path, columns, reading, header=options.header)
@@ -204,12 +199,6 @@ def _read_file(
 def _wants_time(options: Preparation) -> bool:
     rule = split.default_rule(by_queries=False) if options.split is None else options.split
     return split.parse(rule, 0.0).needs_time or options.duplicates == "last"
-
-
-def _is_adjacency(path: Path) -> bool:
-    if base_suffix(path) not in (".txt", ""):
-        return False
-    return looks_like_adjacency([text for _, text in islice(lines(path), _LINES_SAMPLED)])
 
 
 # ---------------------------------------------------------------------------------- side tables
@@ -252,17 +241,13 @@ def read_tables(options: Preparation, reading: Reading, rows: Rows) -> SideTable
         else:
             texts = open_texts(table, usual, options.text_column, header=options.header)
             if own_table is not None:
-                _check_words(own)
+                if any(one.bags is not None for one in own.values()):
+                    raise UserError(
+                        "the documents are bags of features: their labels have no texts in words",
+                        hint="give the labels' features, lbl_X_Xf.txt, or prepare raw texts, "
+                        "trn.json",
+                    )
                 texts = texts.with_keys(own_table.keys)
             tables[what][side] = texts
         _check_strict(options, tables[what][side].bad)
     return SideTables(**tables)
-
-
-def _check_words(tables: Mapping[str, TextTable]) -> None:
-    """A UserError if one side has bags: its tokens are not words."""
-    if any(table.bags is not None for table in tables.values()):
-        raise UserError(
-            "the documents are bags of features, so their labels cannot have texts in words",
-            hint="give the labels' features, lbl_X_Xf.txt, or prepare raw texts, trn.json",
-        )

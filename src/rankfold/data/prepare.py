@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from rankfold import config, storage
 from rankfold.data import folder
@@ -21,7 +20,6 @@ from rankfold.data.build.pairs import (
     DUPLICATES,
     Pairs,
     at_least,
-    check_not_empty,
     compact,
     core,
     frequent,
@@ -65,22 +63,20 @@ def prepare(
     if out is not None:
         storage.check_writable(Path(out), "data")
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
-        data = _build(inputs, chosen, Reading(Path(scratch), progress=progress))
+        reading = Reading(Path(scratch), progress=progress)
+        rows = read_inputs(inputs, chosen, reading)
+        tables = read_tables(chosen, reading, rows)
+        if isinstance(rows, GradedRows):
+            progress("splitting", 0.0)
+            splits = graded.assign(rows, chosen.split, chosen.validation_share, chosen.seed)
+            data = graded.assemble(rows, splits, reading)
+        else:
+            data = _assemble(rows, tables, chosen, reading)
     if out is None:
         return data
     progress("writing", 0.0)
     folder.save(data, Path(out), chosen.shards)
     return folder.load(out)
-
-
-def _build(inputs: tuple[Input, ...], options: Preparation, reading: Reading) -> Dataset:
-    rows = read_inputs(inputs, options, reading)
-    tables = read_tables(options, reading, rows)
-    if isinstance(rows, GradedRows):
-        reading.progress("splitting", 0.0)
-        splits = graded.assign(rows, options.split, options.validation_share, options.seed)
-        return graded.assemble(rows, splits, reading)
-    return _assemble(rows, tables, options, reading)
 
 
 def as_data(data: Any, comm: Comm = SINGLE_PROCESS) -> Dataset:
@@ -120,7 +116,8 @@ def _assemble(
     given = rows.excluded if isinstance(rows, Documents) else None
     for name, keep, hint in _filters(pairs, options, queries, candidates, given):
         before, pairs = len(pairs), keep(pairs)
-        check_not_empty(pairs, before, f"the filter '{name}'", hint)
+        if len(pairs) == 0:
+            raise UserError(f"the filter '{name}' removed all {before:,} pairs", hint=hint)
         if len(pairs) < before:
             dropped.append({"why": name, "rows": before - len(pairs)})
     pairs, queries, candidates = compact(pairs, queries, candidates)
@@ -139,18 +136,11 @@ def _assemble(
     source = {} if options.source is None else {"source": options.source}
     history = {**source, "rows": n_read, "dropped": dropped, **sides.summary}
     data = to_dataset(pairs, keys, sides, history)
-    return replace(data, excluded=_excluded(data, options, given))
-
-
-def _excluded(
-    data: Dataset, options: Preparation, given: pl.DataFrame | None
-) -> Interactions | None:
-    """The pairs that are never returned: the given ones, and each query with its own key."""
-    own = own_pairs(data.queries, data.candidates) if _excludes_self(options) else None
-    if given is None:
-        return own
-    pairs = keyed_pairs(given, data.queries, data.candidates)
-    return pairs if own is None else pairs.union(own)
+    both = data.queries, data.candidates
+    excluded = None if given is None else keyed_pairs(given, *both)
+    if _excludes_self(options):
+        excluded = own_pairs(*both) if excluded is None else excluded.union(own_pairs(*both))
+    return replace(data, excluded=excluded)
 
 
 def _excludes_self(options: Preparation) -> bool:
@@ -199,12 +189,10 @@ def _filters(
         filters += _without(
             keyed_pairs(excluded, *map(Vocabulary.of, (queries, candidates))), pairs
         )
-    if (n := options.min_candidate_pairs) > 1:
-        name, hint = f"candidate with fewer than {n} pairs", "lower --min-candidate-pairs"
-        filters.append((name, partial(frequent, n=n, of="candidates"), hint))
-    if (n := options.min_query_pairs) > 1:
-        name, hint = f"query with fewer than {n} pairs", "lower --min-query-pairs"
-        filters.append((name, partial(frequent, n=n, of="queries"), hint))
+    for side, of in (("candidate", "candidates"), ("query", "queries")):
+        if (n := getattr(options, f"min_{side}_pairs")) > 1:
+            name, hint = f"{side} with fewer than {n} pairs", f"lower --min-{side}-pairs"
+            filters.append((name, partial(frequent, n=n, of=of), hint))
     if options.kcore > 1:
         name = f"{options.kcore}-core"
         filters.append((name, lambda p: core(p, options.kcore), "lower --kcore"))
@@ -216,21 +204,11 @@ def _without(excluded: Interactions, pairs: Pairs) -> list[Filter]:
     hint = "are the filter files from this data set?"
 
     def keep(split_number: int | None, p: Pairs) -> Pairs:
-        hidden = _among(p, excluded)
+        codes = p.queries * excluded.n_candidates + p.candidates
+        hidden = np.isin(codes, excluded.codes().numpy())
         return p.take(~hidden if split_number is None else ~(hidden & (p.splits == split_number)))
 
     names: dict[str, int | None] = {"excluded pair": None}
     if pairs.splits is not None:
         names = {f"excluded pair of {name}": number for number, name in enumerate(SPLITS)}
     return [(name, partial(keep, number), hint) for name, number in names.items()]
-
-
-def _among(pairs: Pairs, others: Interactions) -> NDArray[np.bool_]:
-    """Which of the pairs, which are distinct, are among the others."""
-    n = others.n_candidates
-    ours = pairs.queries * n + pairs.candidates  # ascending
-    theirs = others.codes().numpy()
-    places = np.searchsorted(ours, theirs).clip(max=len(ours) - 1)
-    among = np.zeros(len(ours), dtype=bool)
-    among[places[ours[places] == theirs]] = True
-    return among

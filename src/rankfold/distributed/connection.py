@@ -7,6 +7,7 @@ import torch
 from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from rankfold.distributed import is_distributed
 from rankfold.distributed.collectives import SINGLE_PROCESS, TorchProcesses
 from rankfold.distributed.heartbeat import GRACE_SECONDS, RESUME_HINT, Heartbeat, RunEnded, Shutdown
 from rankfold.errors import UserError
@@ -27,9 +28,7 @@ def connect() -> Comm:
     if _alone:
         return SINGLE_PROCESS
     global _joined  # a process is part of one run
-    names = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # set by a launcher like torchrun
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if _joined is None and several and all(name in os.environ for name in names):
+    if _joined is None and is_distributed():
         _joined = _join()
     return SINGLE_PROCESS if _joined is None else _joined
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _BEAT_SECONDS = 1.0  # between two beats
 _DEAD_AFTER = 20.0  # seconds without a beat, after which a rank is dead
-_SUSPECT_DEAD_AFTER = 5.0  # likewise, once something has gone wrong
+_SUSPECT_DEAD_AFTER = 5.0  # the same, after something has gone wrong
 GRACE_SECONDS = 5.0  # for the main thread to end by itself, before the process is ended
 RESUME_HINT = "run the same command with --resume, also on fewer ranks"
 
@@ -117,7 +117,7 @@ class Heartbeat:
             return True
 
     def wait(self, seconds: float) -> None:
-        """Wait until a shutdown is known, at most so long."""
+        """Wait until a shutdown is known, at most this long."""
         self._known.wait(seconds)
 
     def raise_cause(self) -> NoReturn:

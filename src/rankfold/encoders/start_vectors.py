@@ -1,9 +1,7 @@
 """Word vectors from a file, to start token vectors from."""
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from rankfold.data.build.tokens import normalise
+from rankfold.data.read.files import open_binary
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 
@@ -32,8 +31,8 @@ class TokenVectors(NamedTuple):
 def read_vectors(path: str, data: Dataset, width: int) -> TokenVectors:
     """The vectors of the data's tokens in a file of word vectors, scaled to length 1.
 
-    The file is text, as fastText writes it, plain or ending in ``.gz``: first a line ``n width``,
-    then n lines ``word v_1 ... v_width``. The first line of a word counts; a vector of zeros does
+    The file is text, as fastText writes it, plain or compressed: first a line ``n width``, then n
+    lines ``word v_1 ... v_width``. The first line of a word counts; a vector of zeros does
     not. A token without a line takes the vector of a word that equals it without accents and case.
     Reading stops after the last token. A file without any of the tokens is a UserError.
     """
@@ -79,23 +78,17 @@ def tokens_of(data: Dataset) -> dict[str, int]:
 
 def _lines(path: str, width: int) -> Iterator[tuple[int, bytes]]:
     """The lines after the first with their numbers; a UserError if the first line is wrong."""
-    number, rows = 1, 0
-    try:
-        with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
-            rows = _rows(file.readline(_MAX_LINE_BYTES), path, width)
-            while line := file.readline(_MAX_LINE_BYTES):
-                if number > rows and line.strip():
-                    raise UserError(
-                        f"{path} has more lines than the {rows:,} words of its first line",
-                        hint="correct the number in the first line; were two files joined?",
-                    )
-                number += 1
-                yield number, line
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{path} cannot be read: {reason}", hint="`vectors` is a path to word vectors"
-        ) from None
+    number = 1
+    with open_binary(Path(path)) as file:
+        rows = _rows(file.readline(_MAX_LINE_BYTES), path, width)
+        while line := file.readline(_MAX_LINE_BYTES):
+            if number > rows and line.strip():
+                raise UserError(
+                    f"{path} has more lines than the {rows:,} words of its first line",
+                    hint="correct the number in the first line; were two files joined?",
+                )
+            number += 1
+            yield number, line
     if number <= rows:
         raise UserError(
             f"{path} ends after {number - 1:,} of the {rows:,} words of its first line",

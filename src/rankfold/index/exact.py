@@ -192,7 +192,9 @@ class Exact:
             if extra is not None:
                 _add(scores, extra, first, len(tile))
             if pairs is not None:
-                _hide(scores, pairs, first, len(tile))
+                queries, columns = pairs
+                here = (columns >= first) & (columns < first + len(tile))
+                scores[queries[here], columns[here] - first] = -torch.inf
             for start in range(0, len(block), plan.rows):
                 rows = slice(start, start + plan.rows)
                 best = top_k(scores[rows], k)
@@ -289,13 +291,6 @@ def _add(scores: Tensor, extra: Interactions, first: int, n: int) -> None:
         rows, columns, values = rows[here], columns[here] - first, values[here]
     flat = scores.view(-1)
     flat.scatter_add_(0, rows.mul_(scores.shape[1]).add_(columns), values.to(scores.dtype))
-
-
-def _hide(scores: Tensor, pairs: nearest.Pairs, first: int, n: int) -> None:
-    """Set the excluded pairs of the n candidates from ``first`` on to -inf."""
-    rows, columns = pairs
-    here = (columns >= first) & (columns < first + n)
-    scores[rows[here], columns[here] - first] = -torch.inf
 
 
 def _largest_entry(vectors: Tensor, what: str) -> float:

@@ -67,21 +67,17 @@ def _to_faiss(index: Index, candidates: Tensor) -> tuple[Any, dict[str, Any]]:
         index.graph.hnsw.efSearch = index.efforts[0].ef_search
         return index.graph, {"kind": "HNSW", "efSearch": index.efforts[0].ef_search}
     if isinstance(index, Compressed) and index.codes is not None:
-        coded = _in_memory(index.codes.coded)
+        coded, library = index.codes.coded, faiss()
+        lists = library.ArrayInvertedLists(coded.nlist, coded.code_size)
+        every = library.InvertedLists.SUBSET_TYPE_ID_RANGE
+        coded.invlists.copy_subset_to(lists, every, 0, coded.ntotal)
+        coded.replace_invlists(lists, True)  # else faiss would write the name of a mapped file
+        lists.this.disown()  # owned by the codes from now on
         return coded, {"kind": "IVFPQ", "lists": coded.nlist, "width": coded.d}
     if isinstance(index, Inverted) and index.built.probings:
         lists = index.built.lists
         return _inverted(candidates, lists), {"kind": "IVFFlat", "lists": len(lists.spreads)}
     return _flat(candidates), {"kind": "FlatIP"}
-
-
-def _in_memory(coded: Any) -> Any:
-    """The same codes; faiss would write lists mapped from a file as the name of that file."""
-    lists, every = faiss().ArrayInvertedLists(coded.nlist, coded.code_size), faiss().InvertedLists
-    coded.invlists.copy_subset_to(lists, every.SUBSET_TYPE_ID_RANGE, 0, coded.ntotal)
-    coded.replace_invlists(lists, True)
-    lists.this.disown()  # owned by the codes from now on
-    return coded
 
 
 def _flat(candidates: Tensor) -> Any:

@@ -18,6 +18,7 @@ from rankfold.types import Allow, Exclude, Interactions, TopK, from_pairs
 if TYPE_CHECKING:
     from rankfold.index.exact import Exact
 
+FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 MAX_SCORED_ALLOWED = 10_000  # allowed candidates, up to which scoring all is faster than filtering
 _FIRST_FETCH = 256  # results at first: hidden candidates are often not among the best
 
@@ -61,7 +62,9 @@ def _search_filtered(
         return results
     if allow is None and (exclude is None or exclude.n_pairs == 0):
         return _search_all(index, vectors, k)
-    if allow is not None and _are_few(allow, k, n, index.depths):
+    deepest = max(index.depths, default=0)
+    few = allow is not None and len(allow) <= MAX_SCORED_ALLOWED
+    if allow is not None and (few or 2 * k * n > len(allow) * deepest):  # or too rare to be fetched
         return index.exact.search(vectors, k, exclude, allow)
     share = 1.0 if allow is None else len(allow) / n
     counts = [0] * len(vectors) if exclude is None else exclude.counts().tolist()
@@ -190,12 +193,6 @@ def no_results(n: int, k: int, device: torch.device) -> TopK:
 def _write_rows(results: TopK, rows: Tensor, part: TopK) -> None:
     """Write the results of some rows."""
     results.ids[rows], results.scores[rows] = part.ids, part.scores.to(results.scores)
-
-
-def _are_few(allow: Tensor, k: int, n: int, depths: Sequence[int]) -> bool:
-    """Whether to score all allowed candidates: they are few, or too rare to be fetched."""
-    deepest = max(depths, default=0)
-    return len(allow) <= MAX_SCORED_ALLOWED or 2 * k * n > len(allow) * deepest
 
 
 def _rows_of(exclude: Exclude, rows: Tensor) -> Exclude:

@@ -10,7 +10,7 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import faiss, open_mapped, unreachable_recall, write_to
-from rankfold.index.filter import Approximate
+from rankfold.index.filter import FETCH_DEPTHS, Approximate
 from rankfold.index.kind import Saved
 from rankfold.index.measure import first, lower_bound, recalls
 from rankfold.kernels.threads import n_threads
@@ -18,7 +18,6 @@ from rankfold.types import TopK
 
 LINKS = 16  # per candidate
 _EF_CONSTRUCTION = 80  # candidates visited to link one
-FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 MAX_EF_SEARCH = 4096  # candidates visited by a search, at most
 BLOCK = 2**16  # candidates added at a time
 FETCHED_BYTES = 256  # allocated per fetched result, at most
@@ -105,12 +104,12 @@ def choose_efforts(graph: Any, exact: Exact, queries: Tensor, target: float) -> 
         ef_search = max(ef_search, depth)
         while True:
             recall = recalls(walk(graph, queries, depth, ef_search), first(truth, depth))
-            best = max(best, float(recall.mean()))
-            if lower_bound(recall) >= target:
-                efforts.append(Effort(depth, ef_search, float(recall.mean())))
-            if lower_bound(recall) >= target or ef_search == MAX_EF_SEARCH:
+            best, enough = max(best, float(recall.mean())), lower_bound(recall) >= target
+            if enough or ef_search == MAX_EF_SEARCH:
                 break
             ef_search = min(ef_search + ef_search // 4, MAX_EF_SEARCH)
+        if enough:
+            efforts.append(Effort(depth, ef_search, float(recall.mean())))
     if not efforts:
         raise unreachable_recall("hnsw", best, depths[0], target)
     return efforts

@@ -13,29 +13,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankfold import storage
+from rankfold.index import lists as index_lists
 from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.faiss_files import faiss
-from rankfold.index.filter import Approximate
+from rankfold.index.filter import FETCH_DEPTHS, Approximate
 from rankfold.index.kind import Saved
-from rankfold.index.lists import (
-    Lists,
-    Probing,
-    Scan,
-    build_lists,
-    choose_lists,
-    choose_probings,
-    group_lists,
-    join_groups,
-    owners,
-    points,
-    scan,
-    scan_bytes,
-)
+from rankfold.index.lists import Lists, Probing, Scan
 from rankfold.kernels.threads import n_threads
 from rankfold.types import Index, TopK
 
 MIN_CANDIDATES = 20_000  # with fewer candidates, exact search is as fast
-FETCH_DEPTHS = (16, 32, 64, 128, 256, 512, 1024)  # results; for more, search is exact
 _DEEP_FETCH_DEPTHS = (*FETCH_DEPTHS, 2048, 4096)  # for searches with many hidden candidates
 _MAX_READ_SHARE = 0.2  # of the candidates: reading more is slower than exact search
 SAMPLE_QUERIES = 256  # queries to measure recall with
@@ -46,18 +33,10 @@ _EXTRA_RESULTS = 8  # fetched beyond k, since rounding may change their order
 _DEFAULT_TARGET = 0.95
 
 
-def build_index(
-    candidates: Tensor,
-    memory_budget: int = 2**30,
-    *,
-    queries: Tensor | None = None,
-    target: float = _DEFAULT_TARGET,
-    seed: int = 0,
-) -> Index:
-    """The fastest index of ``candidates`` with a recall of ``target``; see ``lists_are_faster``."""
-    if target >= 1 or not lists_are_faster(candidates):
-        return Exact(candidates, memory_budget)
-    return Inverted(candidates, memory_budget, queries=queries, target=target, seed=seed)
+def build_index(candidates: Tensor, memory_budget: int = 2**30) -> Index:
+    """The faster index of ``candidates``: exact, or an inverted file; see ``lists_are_faster``."""
+    make = Inverted if lists_are_faster(candidates) else Exact
+    return make(candidates, memory_budget)
 
 
 def lists_are_faster(candidates: Tensor) -> bool:
@@ -130,7 +109,7 @@ class Inverted(Approximate):
         """The best of the most promising lists; [B, depth], -1 pads."""
         probing = next(p for p in self.built.probings if p.depth == depth)
         lists, groups, _ = self.built
-        taken = choose_lists(lists, groups, vectors, probing, self._scan_points)
+        taken = index_lists.choose_lists(lists, groups, vectors, probing, self._scan_points)
         return TopK(*self._scan(vectors, taken, depth))
 
     def block(self, depth: int) -> int:
@@ -143,8 +122,8 @@ class Inverted(Approximate):
         each = fetched * (FETCHED_BYTES + PAIR_BYTES + 8 * width)
         each += 16 * (promised + probing.lists)
         if self.candidates.device.type != "cpu":
-            each += scan_bytes(lists, probing.lists, width)
-            each += scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
+            each += index_lists.scan_bytes(lists, probing.lists, width)
+            each += index_lists.scan_bytes(groups, probing.groups, width + 1) if two_steps else 0
         return max(1, self.memory_budget // each)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -153,7 +132,7 @@ class Inverted(Approximate):
         small = len(lists.ids) <= torch.iinfo(torch.int32).max
         ids = lists.ids.to(torch.int32 if small else torch.int64)
         rows = torch.tensor(probings, dtype=torch.float64).reshape(-1, len(Probing._fields))
-        group_of = owners(groups).to(torch.int32)
+        group_of = index_lists.owners(groups).to(torch.int32)
         return {**lists._asdict(), "ids": ids, "groups": group_of, "probings": rows}
 
     @staticmethod
@@ -176,8 +155,8 @@ class Inverted(Approximate):
         self, queries: Tensor | None, target: float, seed: int, depths: Sequence[int]
     ) -> Built:
         n, width = self.candidates.shape
-        lists = build_lists(self.candidates, self.memory_budget, seed)
-        groups = group_lists(lists, self.memory_budget)
+        lists = index_lists.build_lists(self.candidates, self.memory_budget, seed)
+        groups = index_lists.group_lists(lists, self.memory_budget)
         depths = [depth for depth in depths if depth <= n * _MAX_READ_SHARE]
         given = self.candidates if queries is None else queries
         if not depths or len(given) == 0 or width == 0:
@@ -188,7 +167,7 @@ class Inverted(Approximate):
             sample = torch.randint(0, len(given), (SAMPLE_QUERIES,), generator=rng)
         vectors = given[sample.to(given.device)].detach().float().to(self.candidates.device)
         truth = self.exact.search(vectors, depths[-1]).ids
-        probings = choose_probings(lists, groups, vectors, truth, depths, target)
+        probings = index_lists.choose_probings(lists, groups, vectors, truth, depths, target)
         return Built(lists, groups, probings)
 
     def _readers(self) -> tuple[Scan, Scan]:
@@ -199,12 +178,13 @@ class Inverted(Approximate):
             halves = torch.float16 if given == torch.float32 else given
             coded = _fill(self.candidates, lists, halves)
             return partial(scan_and_rescore, self.candidates, coded), point_reader(lists, groups)
-        return partial(scan, self.candidates, lists), partial(scan, points(lists), groups)
+        of_points = partial(index_lists.scan, index_lists.points(lists), groups)
+        return partial(index_lists.scan, self.candidates, lists), of_points
 
 
 def point_reader(lists: Lists, groups: Lists) -> Scan:
     """A scan of the points in groups, by faiss."""
-    return partial(faiss_scan, _fill(points(lists), groups))
+    return partial(faiss_scan, _fill(index_lists.points(lists), groups))
 
 
 def scan_and_rescore(
@@ -322,7 +302,7 @@ def checked_lists(tensors: Mapping[str, Tensor], candidates: Tensor) -> tuple[Li
         raise ValueError(f"group numbers must be from 0 to {n - 1}")
     if bool((torch.bincount(group_of) == 0).any()):
         raise ValueError("group numbers must be consecutive")
-    return lists, join_groups(lists, group_of)
+    return lists, index_lists.join_groups(lists, group_of)
 
 
 def _expect(tensor: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> None:

@@ -1,5 +1,6 @@
 """The methods. To add one: one file in its family's folder, one line here, one test."""
 
+from rankfold.errors import find
 from rankfold.methods.als import implicit, rg
 from rankfold.methods.closed_form import ease, popularity, puresvd, rg2, rg2_plain
 from rankfold.methods.gradient import full, rg2_newton, sampled, sml, uib
@@ -54,3 +55,8 @@ METHODS: dict[str, Method] = {
     "eban": constrained.METHOD,
     "pauc": partial_auc.METHOD,
 }
+
+
+def find_method(name: str) -> Method:
+    """A method by name; a UserError if there is none."""
+    return find(METHODS, name, "method")

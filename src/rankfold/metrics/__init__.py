@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from torch import Tensor
 
 from rankfold.errors import UserError
-from rankfold.metrics.coverage import count_returned, coverage
-from rankfold.metrics.graded import GRADED_METRICS, parse_graded
+from rankfold.metrics.coverage import coverage
+from rankfold.metrics.graded import GRADED_METRICS
 from rankfold.metrics.hits import (
     average_precision,
     hit,
@@ -24,41 +24,10 @@ from rankfold.metrics.hits import (
     recall_capped,
     reciprocal_rank,
 )
-from rankfold.metrics.judged import Judged, judge
+from rankfold.metrics.judged import Judged
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
-from rankfold.metrics.popularity import popularity, popularity_rank
-from rankfold.metrics.propensity import (
-    Propensity,
-    check_propensity,
-    inverse_propensity,
-    parse_propensity,
-    psn,
-    psn_best,
-    psp,
-    psp_best,
-)
-from rankfold.metrics.strata import frequency_groups, within
-
-__all__ = [
-    "CATALOG_METRICS",
-    "GRADED_METRICS",
-    "METRICS",
-    "Judged",
-    "MetricSpec",
-    "PerQuery",
-    "Propensity",
-    "check_propensity",
-    "count_returned",
-    "frequency_groups",
-    "inverse_propensity",
-    "judge",
-    "more_is_better",
-    "parse",
-    "parse_graded",
-    "parse_propensity",
-    "popularity_rank",
-    "within",
-]
+from rankfold.metrics.popularity import popularity
+from rankfold.metrics.propensity import psn, psn_best, psp, psp_best
 
 PerQuery: TypeAlias = Callable[[Judged, int], Tensor]
 """``(judged, k) -> [B]`` float32: one value per query, of its first k results."""

@@ -42,7 +42,7 @@ class SearchSpec:
     inputs: Sequence[Any]  # keys of queries or candidates, histories (lists of keys), or texts
     k: int = 10
     exclude: Sequence[Key] = ()  # candidates that are not returned; unknown ones are ignored
-    allow: Sequence[Key] | None = None  # the only candidates to return, likewise; None: all
+    allow: Sequence[Key] | None = None  # the only candidates to return; unknown ones are ignored
     include_seen: bool = False  # also return what the query chose before
 
 
@@ -156,14 +156,9 @@ def _rank(
 ) -> list[Ranking]:
     first = specs[0]
     allow = None if first.allow is None else _known(ranker.candidates, first.allow)
-    top = best(
-        ranker,
-        first.by,
-        _joined(ranker, first.by, rows),
-        depth,
-        filter=Filter(_excluded(ranker.candidates, specs), allow),
-        include_seen=first.include_seen,
-    )
+    filter = Filter(_excluded(ranker.candidates, specs), allow)
+    inputs = _joined(ranker, first.by, rows)
+    top = best(ranker, first.by, inputs, depth, filter=filter, include_seen=first.include_seen)
     sizes = [len(spec.inputs) for spec in specs]
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
     parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
@@ -212,13 +207,10 @@ def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
     rows = ids.clamp(min=0).flatten()
     keys, texts = candidates.take(rows).to_list(), candidates.texts
     shown = None if texts is None else texts.gather(rows.numpy()).to_list()
-    return Ranking(
-        _lists(keys, lengths, width),
-        scores.numpy(),
-        None if shown is None else _lists(shown, lengths, width),
-    )
+    beside = None if shown is None else _lists(shown, lengths, width)
+    return Ranking(_lists(keys, lengths, width), scores.numpy(), beside)
 
 
 def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any]]:
-    """The first so many of each ``width`` entries."""
+    """The first ``length`` of each ``width`` entries."""
     return [flat[row * width : row * width + length] for row, length in enumerate(lengths)]

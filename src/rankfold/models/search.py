@@ -311,12 +311,10 @@ def ranks_by_text(model: Model) -> bool:
 
 def no_texts(model: Model) -> UserError:
     able = [name for name, method in METHODS.items() if method.data_kind == "texts"]
-    other = f", or fit one of {', '.join(able)}" if able else ""
     method = METHODS.get(model.method)
     history = " or a history" if method is not None and "histories" in method.answers else ""
-    return UserError(
-        f"{model.method} does not rank by text", hint=f"give a known query{history}{other}"
-    )
+    hint = f"give a known query{history}, or fit one of {', '.join(able)}"
+    return UserError(f"{model.method} does not rank by text", hint=hint)
 
 
 def _no_histories(model: Model) -> UserError:

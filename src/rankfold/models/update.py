@@ -144,8 +144,10 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
     if (known := kept_histories(ranker.model, len(places))) is not None:
         tensors |= history_tensors(renumber(known, places, n))
     excluded = None if ranker.excluded is None else renumber(ranker.excluded, places, n)
-    if excluded is not None and _excludes_own(ranker):
-        excluded = excluded.union(own_pairs(ranker.queries, candidates))
+    if ranker.excluded is not None and excluded is not None:
+        own = own_pairs(ranker.queries, ranker.candidates)
+        if len(changed_rows(ranker.excluded, own)) == 0:  # no query may get its own key
+            excluded = excluded.union(own_pairs(ranker.queries, candidates))
     model, seen = replace(ranker.model, tensors=tensors), renumber(ranker.seen, places, n)
     return replace(
         ranker, model=model, candidates=candidates, seen=seen, excluded=excluded, saved=None
@@ -157,12 +159,6 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     taken = tensor[rows.clamp(min=0)]
     taken[rows < 0] = 0
     return taken
-
-
-def _excludes_own(ranker: Ranker) -> bool:
-    """Whether no query may get the candidate with its own key."""
-    own = own_pairs(ranker.queries, ranker.candidates)
-    return ranker.excluded is not None and len(changed_rows(ranker.excluded, own)) == 0
 
 
 def _appended(model: Model, name: str, entry: dict[str, Any]) -> dict[str, Any]:
@@ -228,13 +224,14 @@ def _extend_by_texts(
         opened = open_table(table, key_column, usual="candidate", what="texts")
         rows = as_texts(opened, text_column)
     _check_new(rows, ranker.candidates)
-    keys, words = _in_order(rows, named=not ranker.candidates.holds_integers)
+    assert rows.words is not None
+    order = rows.keys.arg_sort()
+    keys, words = rows.keys.gather(order), rows.words.gather(order)
+    if not ranker.candidates.holds_integers or keys.dtype == pl.String:
+        words = words.fill_null(keys.cast(pl.String))  # a key replaces a missing text
     tokens = ranker.tokens(words)
-    entry = {
-        "candidates": len(keys),
-        **_left_out(rows.bad),
-        "without_words": int((tokens.counts() == 0).sum()),
-    }
+    blank = int((tokens.counts() == 0).sum())
+    entry = {"candidates": len(keys), **_left_out(rows.bad), "without_words": blank}
     return _extended(ranker, keys, encode(tokens, "candidate"), words, entry)
 
 
@@ -279,16 +276,6 @@ def _check_new(table: KeyedTable | TextTable, candidates: Vocabulary) -> None:
             f"the model already knows the candidate {known[0]!r}{others} of {table.name}",
             hint="leave known candidates out of the table; fit again if they changed",
         )
-
-
-def _in_order(table: TextTable, *, named: bool) -> tuple[pl.Series, pl.Series]:
-    """The keys of a table, ascending, and their texts; ``named``: a key replaces a missing text."""
-    assert table.words is not None
-    order = table.keys.arg_sort()
-    keys, words = table.keys.gather(order), table.words.gather(order)
-    if named or keys.dtype == pl.String:
-        words = words.fill_null(keys.cast(pl.String))
-    return keys, words
 
 
 def _with_texts(merged: Vocabulary, *parts: Vocabulary) -> Vocabulary:

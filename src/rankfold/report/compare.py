@@ -17,6 +17,7 @@ from rankfold.report import chart, scales
 from rankfold.report import format as formats
 from rankfold.report import summary as summaries
 from rankfold.report.chart import Point, Series
+from rankfold.report.format import is_known
 from rankfold.report.published import published_figures
 from rankfold.report.scales import Scale
 from rankfold.report.summary import Entry, mean_of
@@ -104,11 +105,11 @@ def cells(results: Results, ranking: Sequence[Entry]) -> dict[tuple[str, str], C
         test = results["tests"].get(metric, {"best": None, "others": {}})
         best = best_by(results, ranking, metric)
         entries = [entry["metrics"].get(metric) or {} for entry in ranking]
-        ends = [float(e[end]) for e in entries for end in ("low", "high") if _known(e.get(end))]
+        ends = [float(e[end]) for e in entries for end in ("low", "high") if is_known(e.get(end))]
         span = min(ends, default=0.0), max(ends, default=1.0)
         for style, (entry, values) in enumerate(zip(ranking, entries, strict=True)):
             mean, low, high = mean_of(entry, metric), values.get("low"), values.get("high")
-            drawn = all(map(_known, (mean, low, high)))
+            drawn = all(map(is_known, (mean, low, high)))
             svg = chart.interval(Point(0, mean, low, high), span, style) if drawn else ""
             name = entry["name"]
             tied = bool(test["others"].get(name, {}).get("tied"))
@@ -122,7 +123,7 @@ def best_by(results: Results, ranking: Sequence[Entry], metric: str) -> str | No
         return None
     if metric in results["tests"]:
         return str(results["tests"][metric]["best"])
-    known = [entry for entry in ranking if _known(mean_of(entry, metric))]
+    known = [entry for entry in ranking if is_known(mean_of(entry, metric))]
     return max(known, key=lambda entry: mean_of(entry, metric))["name"] if known else None
 
 
@@ -296,7 +297,7 @@ def swept(results: Results) -> list[str]:
 
     def best(name: str) -> float:
         means = [_float(of.get(metric, {}).get("mean")) for of in methods[name].values()]
-        return max(filter(_known, means), default=-math.inf)
+        return max(filter(is_known, means), default=-math.inf)
 
     return sorted(methods, key=lambda name: -best(name))
 
@@ -347,10 +348,12 @@ def _figure(
 ) -> Figure | None:
     """A chart of the series with points; None without any."""
     drawn = [
-        one for one in series if any(_known(point.x) and _known(point.y) for point in one.points)
+        one
+        for one in series
+        if any(is_known(point.x) and is_known(point.y) for point in one.points)
     ]
     points = [point for one in drawn for point in one.points]
-    heights = [v for p in points for v in (p.y, p.low, p.high) if v is not None and _known(v)]
+    heights = [v for p in points for v in (p.y, p.low, p.high) if v is not None and is_known(v)]
     if not drawn:
         return None
     y = scales.linear(y_label, [*heights, *floor])
@@ -360,7 +363,7 @@ def _figure(
 
 def _describe(series: Series) -> str:
     """The last value of a series, for screen readers."""
-    last = [point for point in series.points if _known(point.x) and _known(point.y)][-1]
+    last = [point for point in series.points if is_known(point.x) and is_known(point.y)][-1]
     return f"{series.name} {'ends' if len(series.points) > 1 else 'is'} at {last.y:.4g}"
 
 
@@ -388,7 +391,3 @@ def _xs(series: Iterable[Series]) -> list[float]:
 
 def _float(value: Any) -> float:
     return math.nan if value is None else float(value)
-
-
-def _known(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)

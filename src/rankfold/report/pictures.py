@@ -53,8 +53,9 @@ def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metri
             if _exponents(entry) == pair and entry["threshold"] == threshold
         )
         style = look(i)._replace(dash=DASHES[j % len(DASHES)])
-        points = [Point(*place) for place in places]
-        series.append(Series(_name(pair, threshold), style, points))
+        plain = " (plain)" if pair == (-0.5, 0.0) else ""
+        name = f"exponents {pair[0]:g}, {pair[1]:g}{plain}, threshold {threshold:g}"
+        series.append(Series(name, style, [Point(*place) for place in places]))
     for entry in path:
         if all(entry[name] == chosen[name] for name in _PATH_SETTINGS):
             name = f"chosen: {entry['score']:.4f} with discount {entry['discount']:g}"
@@ -68,11 +69,6 @@ def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metri
 
 def _exponents(entry: Mapping[str, Any]) -> tuple[float, float]:
     return entry["query_exponent"], entry["candidate_exponent"]
-
-
-def _name(pair: tuple[float, float], threshold: float) -> str:
-    plain = " (plain)" if pair == (-0.5, 0.0) else ""
-    return f"exponents {pair[0]:g}, {pair[1]:g}{plain}, threshold {threshold:g}"
 
 
 def _rank_scale(ranks: Sequence[int]) -> scales.Scale:

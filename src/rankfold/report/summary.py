@@ -22,7 +22,8 @@ def summary(results: Mapping[str, Any]) -> list[str]:
         return [f"{first} is not defined for any method on {where}.", *_failures(failed)]
     reached = f"{first} {_with_interval(best['metrics'].get(first))} on {where}"
     at_width = f", all with width {results['width']}" if results.get("width") else ""
-    tied = _tied(results, ranking)
+    tests = results["tests"].get(first, {}).get("others", {})
+    tied = [entry for entry in ranking[1:] if tests.get(entry["name"], {}).get("tied")]
     if len(ranking) == 1:
         sentences = [f"{best['name']} reaches {reached}. No other method gave a result."]
     elif tied:
@@ -100,12 +101,6 @@ def _all(count: int) -> str:
     return "the other method" if count == 1 else "every other method"
 
 
-def _tied(results: Mapping[str, Any], ranking: Sequence[Entry]) -> list[Entry]:
-    """The methods that are tied with the best by the first metric."""
-    tests = results["tests"].get(results["metrics"][0], {}).get("others", {})
-    return [entry for entry in ranking[1:] if tests.get(entry["name"], {}).get("tied")]
-
-
 def _against(
     results: Mapping[str, Any], ranking: Sequence[Entry], tied: Sequence[Entry]
 ) -> list[str]:
@@ -140,9 +135,8 @@ def _other_metrics(results: Mapping[str, Any], best: str) -> list[str]:
 def _cost(best: Entry) -> list[str]:
     sentences, name = [], best["name"]
     if math.isfinite(fit_seconds(best)):
-        tuning = (
-            f", after {duration(best['trials']['seconds'])} of tuning" if best["trials"] else ""
-        )
+        trials = best["trials"]
+        tuning = f", after {duration(trials['seconds'])} of tuning" if trials else ""
         sentences.append(f"A fit of {name} took {duration(fit_seconds(best))}{tuning}.")
     if best["model_bytes"] is not None:
         sentences.append(f"The model takes {size(best['model_bytes'])} on disk.")
@@ -161,11 +155,9 @@ def _failures(failed: Sequence[Entry]) -> list[str]:
 def _with_interval(value: Mapping[str, Any] | None) -> str:
     if value is None:
         return UNKNOWN
-    ends = value.get("low"), value.get("high")
-    interval = (
-        f" (95% interval {' to '.join(map(number, ends))})" if all(map(is_known, ends)) else ""
-    )
-    return f"{number(value.get('mean'))}{interval}"
+    ends, mean = (value.get("low"), value.get("high")), number(value.get("mean"))
+    shown = " to ".join(map(number, ends))
+    return f"{mean} (95% interval {shown})" if all(map(is_known, ends)) else mean
 
 
 def _or(value: float, other: float) -> float:

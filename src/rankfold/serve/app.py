@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from rankfold import __version__
 from rankfold.errors import UserError
-from rankfold.models.ranking import By, SearchSpec
+from rankfold.models.ranking import SearchSpec
 from rankfold.models.search import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
@@ -176,14 +176,10 @@ async def _search(
         hint = "see /docs for the accepted fields"
         raise HttpError(400, f"{error}; got {' and '.join(names) or 'none'}", hint)
     by = names[0]
-    spec = SearchSpec(
-        by,
-        _as_list(by, getattr(given, by)),
-        given.k,
-        given.exclude or (),
-        given.allow,
-        given.include_seen,
-    )
+    value, others = getattr(given, by), (given.exclude or (), given.allow, given.include_seen)
+    is_flat = by == "history" and not any(isinstance(entry, list) for entry in value)
+    inputs = [value] if is_flat or isinstance(value, str) else value  # one entry per ranking
+    spec = SearchSpec(by, inputs, given.k, *others)
     check_size(spec, limits)
     served = slot.now()
     ranker = served.ranker()
@@ -193,15 +189,6 @@ async def _search(
     group = (id(ranker), group_of(spec))
     job = Job(group, spec, len(spec.inputs), partial(answer, ranker))
     return _json(await slot.worker.submit(job))
-
-
-def _as_list(by: By, value: Any) -> list[Any]:
-    """One entry per ranking: a single history or text becomes a list of one."""
-    if by == "text" and isinstance(value, str):
-        return [value]
-    if by == "history" and not any(isinstance(entry, list) for entry in value):
-        return [value]
-    return list(value)
 
 
 async def _grade(body: type[schema.GradeRequest], slot: Slot, request: Request) -> Response:

@@ -5,7 +5,7 @@ All are read once and served from memory, so that no part of a URL is ever used 
 
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any
+from itertools import chain
 
 from fastapi import FastAPI, Request, Response
 from pydantic_core import to_json
@@ -27,7 +27,12 @@ def add_static_files(api: FastAPI) -> None:
     for path, source in (("/", "/page/index.html"), ("/docs", "/docs/index.html")):
         if source in files:
             files[path] = files[source]
-    files["/openapi.json"] = (to_json(_openapi_document(api)), "application/json")
+    document = api.openapi()
+    for operation in chain.from_iterable(one.values() for one in document["paths"].values()):
+        operation["responses"].pop("422", None)  # FastAPI adds it, but this server never sends it
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
+    files["/openapi.json"] = (to_json(document), "application/json")
 
     async def respond(request: Request) -> Response:
         file = files.get(request.scope["path"])
@@ -37,17 +42,6 @@ def add_static_files(api: FastAPI) -> None:
 
     for path in ("/", "/docs", "/openapi.json", "/page/{path:path}", "/docs/{path:path}"):
         api.add_api_route(path, respond, methods=["GET"], include_in_schema=False)
-
-
-def _openapi_document(api: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document without status 422, which FastAPI adds and this server never sends."""
-    document = api.openapi()
-    for methods in document["paths"].values():
-        for operation in methods.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        document["components"]["schemas"].pop(name, None)
-    return document
 
 
 def _read_files(folder: str, prefix: str) -> Mapping[str, tuple[bytes, str]]:

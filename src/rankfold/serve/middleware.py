@@ -64,9 +64,8 @@ class Middleware:
         metrics: Metrics,
     ) -> None:
         """``endpoints`` are those of a model: ``search`` and others."""
-        self.app, self.access, self.limits = app, access, limits
-        self.endpoints = endpoints
-        self.log, self.metrics = log, metrics
+        self.app, self.endpoints, self.access = app, endpoints, access
+        self.limits, self.log, self.metrics = limits, log, metrics
         self.closing = False  # finish open requests, refuse new ones
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +94,9 @@ class Middleware:
             seconds = time.perf_counter() - start
             self.metrics.count(endpoint_label(scope["path"], self.endpoints), status, seconds)
             if self.log.requests:
-                self._log_request(scope, status, seconds)
+                what = {"path": scope["path"][:200], "status": status}
+                what |= {"ms": round(1000 * seconds, 2), "client": (scope.get("client") or [""])[0]}
+                self.log.write("request", method=scope["method"], **what)
 
     async def _respond(self, scope: Scope, receive: Receive) -> list[_Message]:
         """The complete response, before any of it is sent: a slow reader does not time out."""
@@ -140,8 +141,9 @@ class Middleware:
     def _check_token(self, path: str, given: bytes) -> None:
         if self.access.token is None or _PUBLIC_PATHS.fullmatch(path):
             return
-        expected = f"Bearer {self.access.token}".encode()
-        if not hmac.compare_digest(_canonical(given), expected):
+        scheme, _, token = given.partition(b" ")
+        same = hmac.compare_digest(token.strip(), self.access.token.encode())
+        if scheme.lower() != b"bearer" or not same:
             raise HttpError(
                 401,
                 "the token is missing or wrong",
@@ -169,17 +171,6 @@ class Middleware:
             raise HttpError(413, f"the body has more than {limit:,} bytes", hint, close)
         return _replay(body, receive)
 
-    def _log_request(self, scope: Scope, status: int, seconds: float) -> None:
-        client = scope.get("client") or ("", 0)
-        self.log.write(
-            "request",
-            method=scope["method"],
-            path=scope["path"][:200],
-            status=status,
-            ms=round(1000 * seconds, 2),
-            client=client[0],
-        )
-
 
 def endpoint_label(path: str, model_endpoints: Collection[str]) -> str:
     """The endpoint of a path for metrics: a label with few values."""
@@ -190,12 +181,6 @@ def endpoint_label(path: str, model_endpoints: Collection[str]) -> str:
     if len(parts) == 2 and (parts[1] in model_endpoints or path in others):
         return path
     return "other"
-
-
-def _canonical(given: bytes) -> bytes:
-    """The Authorization header with the scheme's case and spaces normalised."""
-    scheme, _, rest = given.partition(b" ")
-    return b"Bearer " + rest.strip() if scheme.lower() == b"bearer" else given
 
 
 def _error_messages(error: HttpError) -> list[_Message]:

@@ -229,7 +229,10 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
     else:
         _ = model.opened
         card["sizes"] = {"grades": len(model.grades)}
-        card |= {"grades": model.names, "columns": _columns(model)}
+        numbers, levels = ((), {}) if (own := model.columns) is None else (own.numbers, own.levels)
+        columns: list[dict[str, Any]] = [{"name": name, "type": "number"} for name in numbers]
+        columns += [{"name": n, "type": "text", "levels": list(v)} for n, v in levels.items()]
+        card |= {"grades": model.names, "columns": columns}
     return Served(model, accepts, card, to_json(card, inf_nan_mode="null"))
 
 
@@ -257,15 +260,6 @@ def _accepted_inputs(model: Ranker | Grader) -> tuple[str, ...]:
         "candidates": vectors is not None and vectors.shape[1] > 1,
     }
     return tuple(name for name, can in able.items() if can)
-
-
-def _columns(grader: Grader) -> list[dict[str, Any]]:
-    """The columns of a row; ``levels`` are the known texts."""
-    if grader.columns is None:
-        return []
-    numbers = [{"name": name, "type": "number"} for name in grader.columns.numbers]
-    levels = grader.columns.levels.items()
-    return [*numbers, *({"name": n, "type": "text", "levels": list(v)} for n, v in levels)]
 
 
 def line_of(card: Mapping[str, Any]) -> str:

@@ -4,6 +4,8 @@ import difflib
 import re
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import polars as pl
@@ -95,8 +97,8 @@ def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> HttpError:
     return HttpError(404, f"unknown {what} {key!r}", named or f"GET /keys?side={what} finds keys")
 
 
-def _near(keys: Vocabulary, key: str, n: int = 3) -> list[Key]:
-    """Similar keys among the neighbours in key order: few, since other requests wait."""
+def _near(keys: Vocabulary, key: str) -> list[Key]:
+    """Three similar keys among the neighbours in key order: few, since other requests wait."""
     held = keys.keys
     wanted: Key = key
     if keys.holds_integers:
@@ -104,7 +106,7 @@ def _near(keys: Vocabulary, key: str, n: int = 3) -> list[Key]:
     place = bisect_left(held, wanted)
     around = {str(each): each for each in held.slice(max(0, place - NEIGHBOURS), 2 * NEIGHBOURS)}
     containing = [each for each in around if key.lower() in each.lower()]
-    like = difflib.get_close_matches(key, around, n=n, cutoff=0.5) or containing[:n]
+    like = difflib.get_close_matches(key, around, n=3, cutoff=0.5) or containing[:3]
     return [around[each] for each in like]
 
 
@@ -146,24 +148,17 @@ def _matching_rows(keys: Vocabulary, like: str, limit: int) -> list[int]:
         words = [_lowered(keys.keys, start)]
         if keys.texts is not None:
             words.append(_lowered(keys.texts, start))
-        starts = _any_of([each.str.starts_with(wanted) for each in words])
-        contains = _any_of([each.str.contains(wanted, literal=True) for each in words]) & ~starts
+        starts = reduce(or_, (each.str.starts_with(wanted) for each in words))
+        contains = reduce(or_, (each.str.contains(wanted, literal=True) for each in words))
         starting += _true_rows(starts, start, limit - len(starting))
-        containing += _true_rows(contains, start, limit - len(containing))
+        containing += _true_rows(contains & ~starts, start, limit - len(containing))
         if len(starting) == limit:
             break
     return [*starting, *containing][:limit]
 
 
 def _lowered(words: pl.Series, start: int) -> pl.Series:
-    return words.slice(start, _BLOCK_SIZE).cast(pl.String).str.to_lowercase()
-
-
-def _any_of(masks: list[pl.Series]) -> pl.Series:
-    result = masks[0].fill_null(value=False)
-    for mask in masks[1:]:
-        result = result | mask.fill_null(value=False)
-    return result
+    return words.slice(start, _BLOCK_SIZE).cast(pl.String).str.to_lowercase().fill_null("")
 
 
 def _true_rows(mask: pl.Series, start: int, limit: int) -> list[int]:

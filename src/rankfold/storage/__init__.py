@@ -6,25 +6,18 @@ contains its hash, and the file never changes. Files that the manifest no longer
 the next write, for readers that still hold the old manifest.
 """
 
-from rankfold.storage.destination import check_destination, check_writable, locked, sweep
-from rankfold.storage.manifest import MANIFEST, Content, ForeignFile, damaged, versions
-from rankfold.storage.reader import Folder, check_contents, read
-from rankfold.storage.writer import to_json, write, write_text
-
-__all__ = [
-    "MANIFEST",
-    "Content",
-    "Folder",
-    "ForeignFile",
-    "check_contents",
-    "check_destination",
-    "check_writable",
-    "damaged",
-    "locked",
-    "read",
-    "sweep",
-    "to_json",
-    "versions",
-    "write",
-    "write_text",
-]
+from rankfold.storage.destination import check_destination as check_destination
+from rankfold.storage.destination import check_writable as check_writable
+from rankfold.storage.destination import locked as locked
+from rankfold.storage.destination import sweep as sweep
+from rankfold.storage.manifest import MANIFEST as MANIFEST
+from rankfold.storage.manifest import Content as Content
+from rankfold.storage.manifest import ForeignFile as ForeignFile
+from rankfold.storage.manifest import damaged as damaged
+from rankfold.storage.manifest import versions as versions
+from rankfold.storage.reader import Folder as Folder
+from rankfold.storage.reader import check_contents as check_contents
+from rankfold.storage.reader import read as read
+from rankfold.storage.writer import to_json as to_json
+from rankfold.storage.writer import write as write
+from rankfold.storage.writer import write_text as write_text

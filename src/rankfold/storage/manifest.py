@@ -93,7 +93,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
         )
     if not unchanged:
         raise damaged(path, f"{MANIFEST} does not match its own checksum")
-    _check_fields(path, manifest)
+    _check_types(path, MANIFEST, manifest, _FIELDS)  # a checksum proves no authorship
+    for name, entry in manifest["files"].items():
+        _check_types(path, f"{MANIFEST}, files, {name}", entry, _ENTRY_FIELDS)
+        if not DATA_FILE.fullmatch(entry["file"]):
+            what = f"{MANIFEST} names {entry['file']!r}, which is not a file of the folder"
+            raise damaged(path, what)
     return manifest
 
 
@@ -127,16 +132,6 @@ def _not_a_folder(path: Path) -> UserError:
     else:
         what = f"{path} is not a rankfold folder: it has no {MANIFEST}"
     return UserError(what, hint="`rankfold prepare` writes data, `rankfold fit` writes models")
-
-
-def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
-    """A UserError for a manifest that matches its checksum but was not written by rankfold."""
-    _check_types(path, MANIFEST, manifest, _FIELDS)
-    for name, entry in manifest["files"].items():
-        _check_types(path, f"{MANIFEST}, files, {name}", entry, _ENTRY_FIELDS)
-        if not DATA_FILE.fullmatch(entry["file"]):
-            what = f"{MANIFEST} names {entry['file']!r}, which is not a file of the folder"
-            raise damaged(path, what)
 
 
 def _check_types(path: Path, where: str, value: Any, fields: Mapping[str, type]) -> None:

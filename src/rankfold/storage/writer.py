@@ -7,7 +7,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,6 @@ from rankfold.storage.manifest import (
 )
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from rankfold.types import Comm
 
 CHUNK = 2**24  # bytes written at a time
@@ -116,15 +114,20 @@ def _write_file(folder: Path, name: str, content: Content) -> dict[str, Any]:
         return _reuse(folder, name, content)
     temporary = folder / f".writing-{name}"
     if isinstance(content, ForeignFile):
-        suffix, sha256 = content.suffix, _write_foreign(temporary, content)
+        content.write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        suffix, sha256 = content.suffix, digest(temporary)
     elif isinstance(content, Mapping):
         from rankfold.storage.tensors import tensor_bytes  # needs torch
 
         suffix, sha256 = "safetensors", _write_bytes(temporary, tensor_bytes(content))
     elif isinstance(content, str):
         suffix, sha256 = "json", _write_bytes(temporary, [content.encode()])
-    else:
-        suffix, sha256 = "parquet", _write_bytes(temporary, _table_bytes(content))
+    else:  # not written to a path: Polars expands patterns and ``~`` in paths
+        buffer = io.BytesIO()
+        content.write_parquet(buffer)
+        suffix, sha256 = "parquet", _write_bytes(temporary, [buffer.getbuffer()])
     entry: dict[str, Any] = {
         "file": f"{name}-{sha256[:16]}.{suffix}",
         "size": temporary.stat().st_size,
@@ -142,31 +145,12 @@ def _reuse(folder: Path, name: str, reused: ReusedFile) -> dict[str, Any]:
         raise UserError(f"{reused.folder} was replaced since it was opened", hint="open it again")
     if not (folder.exists() and reused.folder.samefile(folder)):
         temporary = folder / f".writing-{name}"
-        if _write_bytes(temporary, _pieces(source)) != reused.entry["sha256"]:
+        with source.open("rb") as file:
+            copied = _write_bytes(temporary, iter(lambda: file.read(CHUNK), b""))
+        if copied != reused.entry["sha256"]:
             raise damaged(reused.folder, f"{source.name} does not match its checksum")
         temporary.replace(folder / source.name)
     return dict(reused.entry)
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(CHUNK):
-            yield piece
-
-
-def _write_foreign(path: Path, content: ForeignFile) -> str:
-    """Let another library write a file, flush it to disk and return its sha256."""
-    content.write(path)
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-    return digest(path)
-
-
-def _table_bytes(table: pl.DataFrame) -> Iterator[memoryview]:
-    """A Parquet file. It is not written to a path: Polars expands patterns and ``~`` in paths."""
-    buffer = io.BytesIO()
-    table.write_parquet(buffer)
-    yield buffer.getbuffer()
 
 
 def _write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> str:

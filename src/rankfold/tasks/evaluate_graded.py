@@ -1,10 +1,9 @@
 """How well a model grades a held-out split, with intervals."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,13 +19,10 @@ from rankfold.metrics.graded import (
     passed_by_grade,
     values_of,
 )
-from rankfold.metrics.roc import passing, run_ends
 from rankfold.models.grader import FITTED, OPERATING, Grader, names_of, new_values
 from rankfold.tasks.options import GRADED_DEFAULTS, Certainty
+from rankfold.tasks.statistics import graded_draws, interval_of
 from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, silent
-
-BLOCK_COUNTS = 2**19  # counts of rows at a time: they should fit in the cache
-
 
 _DEFAULT_CERTAINTY = Certainty()
 
@@ -82,16 +78,7 @@ def evaluate_graded(
 
     Data other than the model's own is matched by the names of grades, columns and levels. Intervals
     are percentiles of a bootstrap: rows are drawn with replacement, as many as there are; the model
-    stays the same.
-
-    Args:
-        grader: a model.
-        data: graded rows.
-        split: validation or test.
-        metrics: names, with a false-positive rate where they need one.
-        certainty: the bootstrap and the calibration.
-        progress: called after each block.
-        comm: the processes; each scores the rows of its data, and all return the values of all.
+    stays the same. Each process scores the rows of its data, and all return the values of all.
     """
     specs = [parse_graded(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
@@ -108,7 +95,6 @@ def evaluate_graded(
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
     bins = certainty.calibration
     learnt, why = _trained_on(grader, data, split, rows, comm)
-    drawn = _bootstrap(scores, grades, n_grades, specs, certainty, progress)
     named = dict(zip(map(str, specs), values, strict=True))
     return GradedEvaluation(
         split=split,
@@ -117,7 +103,7 @@ def evaluate_graded(
         trained_on=learnt,
         grades=grader.names,
         metrics={name: float(value.nanmean()) for name, value in named.items()},
-        intervals={name: _interval(means, certainty.confidence) for name, means in drawn.items()},
+        intervals=_intervals(scores, grades, n_grades, specs, certainty, progress),
         thresholds={str(spec): _plain(named[str(spec)]) for spec in specs if spec.name != "order"},
         operating=[_operate(grader, scores, grades, fpr) for fpr in _rates(grader, specs)],
         operating_on=str(grader.model.notes.get("operating_on", "")),
@@ -244,56 +230,25 @@ def _trained_on(
     return None, [f"{unknown}{f'{n:,} rows are equal to fitted ones, but ' if n else ''}{why}"]
 
 
-# ---------------------------------------------------------------------------------- bootstrap
+# ---------------------------------------------------------------------------------- intervals, cuts
 
 
-def _bootstrap(
+def _intervals(
     scores: Tensor,
     grades: Tensor,
     n_grades: int,
     specs: Sequence[GradedSpec],
     certainty: Certainty,
     progress: Progress,
-) -> dict[str, Tensor]:
-    """The mean of each metric over thresholds in every sample; [samples]."""
+) -> dict[str, tuple[float, float] | None]:
+    """The interval of each metric's mean over thresholds, by a bootstrap over the rows."""
     if certainty.bootstrap == 0:
         return {}
-    ordered, places = scores.sort(descending=True)
-    ends, grades = run_ends(ordered), grades[places]
-    of_grade = (grades == torch.arange(n_grades)[:, None]).long()
-    means: dict[str, list[Tensor]] = {str(spec): [] for spec in specs}
-    done = 0
-    for counts in _resampled(len(grades), n_grades, certainty):
-        passed = passing(counts * of_grade[:, None, :], ends)
-        for spec, values in zip(specs, values_of(passed, specs), strict=True):
-            means[str(spec)].append(values.nanmean(dim=0))
-        done += len(counts)
-        progress("resampling", done / certainty.bootstrap)
-    return {name: torch.cat(parts) for name, parts in means.items()}
-
-
-def _resampled(n: int, n_grades: int, certainty: Certainty) -> Iterator[Tensor]:
-    """How often each of n rows is in each sample, block by block; [b, n]."""
-    rng = torch.Generator().manual_seed(certainty.seed)
-    step = max(1, BLOCK_COUNTS // (n * n_grades))
-    for start in range(0, certainty.bootstrap, step):
-        size = min(step, certainty.bootstrap - start)
-        drawn = torch.randint(n, (size, n), generator=rng)
-        drawn += torch.arange(size)[:, None] * n
-        yield torch.bincount(drawn.flatten(), minlength=size * n).view(size, n)
-
-
-def _interval(means: Tensor, confidence: float) -> tuple[float, float] | None:
-    """The percentiles around the middle share; samples with one grade have no value."""
-    values = means[~means.isnan()].numpy()
-    if len(values) < 2:
-        return None
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(values, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-# ---------------------------------------------------------------------------------- cuts, curves
+    scores, places = scores.sort(descending=True)
+    how: dict[str, Any] = {"samples": certainty.bootstrap, "seed": certainty.seed}
+    draws = graded_draws([[scores]], grades[places], n_grades, specs, **how, progress=progress)[0]
+    intervals = [interval_of(means, certainty.confidence) for means in draws]
+    return dict(zip(map(str, specs), intervals, strict=True))
 
 
 def _rates(grader: Grader, specs: Sequence[GradedSpec]) -> list[float]:
@@ -305,17 +260,15 @@ def _rates(grader: Grader, specs: Sequence[GradedSpec]) -> list[float]:
 
 def _operate(grader: Grader, scores: Tensor, grades: Tensor, fpr: float) -> Operating:
     thresholds = torch.arange(len(grader.grades) - 1)[:, None]
-    passes = grader.grade(scores, fpr) > thresholds
-    positive = grades > thresholds
+    passes, positive = grader.grade(scores, fpr) > thresholds, grades > thresholds
     sides = (~positive, positive)
     rates = [(passes & side).sum(dim=1).double() / side.sum(dim=1) for side in sides]
     return Operating(fpr, *map(_plain, rates))
 
 
 def _curve(scores: Tensor, positive: Tensor, bins: int) -> list[dict[str, float]]:
-    columns = [column.tolist() for column in calibration(scores, positive, bins)]
-    names = ("score", "share", "rows")
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns = (column.tolist() for column in calibration(scores, positive, bins))
+    return [{"score": a, "share": b, "rows": c} for a, b, c in zip(*columns, strict=True)]
 
 
 def _plain(values: Tensor) -> list[float | None]:

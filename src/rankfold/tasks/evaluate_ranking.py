@@ -14,7 +14,8 @@ from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
-from rankfold.metrics import Propensity, check_propensity, inverse_propensity, parse
+from rankfold.metrics import parse
+from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import Searcher, find_index, ranks_by_text
 from rankfold.tasks.options import DEFAULT_METRICS
@@ -141,7 +142,7 @@ class _Matched(NamedTuple):
     truth: Interactions
     seen: Interactions  # the model's columns only
     train: Interactions  # the model's columns only
-    given: Interactions | None  # likewise
+    given: Interactions | None  # the model's columns only
     places: Tensor  # the model's row of each query of the data, -1: unknown
     columns: Tensor  # the truth's column of each candidate of the data
 

@@ -14,6 +14,7 @@ from rankfold.data.read.files import expand
 from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
 from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.data.read.tables import read_keys
+from rankfold.data.read.values import concat
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
 from rankfold.models.grader import Grader, new_values
@@ -62,7 +63,12 @@ def predict(
         options: the fields of ``RankOptions``, or of ``GradeOptions``.
     """
     files, out = [sources] if isinstance(sources, str | Path) else list(sources), Path(out)
-    _check_out(out)
+    if out.is_dir():
+        raise UserError(f"cannot write {out}: it is a folder", hint="name a file")
+    storage.check_destination(out)
+    if out.suffix != ".parquet":
+        hint = f"use {out.with_suffix('.parquet').name}"
+        raise UserError(f"{out} must end in .parquet", hint=hint)
     with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
         reading = Reading(Path(scratch), progress=progress)
         if isinstance(model, Grader):
@@ -123,16 +129,18 @@ def _rank(
         hint = "leave --with-text out"
         raise UserError("the model has no texts of candidates to write", hint=hint)
     files, columns = expand(sources), QueryColumns(options.query_column, options.text_column)
-    inputs = (
-        read_queries(files, columns, reading)
-        if by_text
-        else QueryRows(_keys(files, columns.key, reading), None)
-    )
+    if by_text:
+        inputs = read_queries(files, columns, reading)
+    else:
+        inputs = QueryRows(concat([read_keys(f, columns.key, reading) for f in files]), None)
     counts = Counts(left_out=_left_out(reading, strict=options.strict))
     keys = ranker.queries.keys if inputs.texts is None else inputs.keys
     rank = _rank_keys if inputs.texts is None else _rank_texts
     lists = rank(ranker, inputs, options, counts, reading.progress)
-    _write(spool_frames(lists, _schema(ranker, keys.dtype, options), reading), out)
+    text = {"text": pl.String()} if options.with_text else {}
+    schema = {"query": keys.dtype, "rank": pl.Int32(), "candidate": ranker.candidates.keys.dtype}
+    schema |= {"score": pl.Float32(), **text}
+    _write(spool_frames(lists, schema, reading), out)
     return asdict(counts)
 
 
@@ -141,36 +149,8 @@ def _left_out(reading: Reading, *, strict: bool) -> int:
     n = reading.bad.total
     if strict and n:
         hint = "correct them, or leave --strict out to skip them"
-        raise UserError(f"found {'; '.join(reading.bad.describe())}", hint=hint)
+        raise UserError(f"bad rows: {'; '.join(reading.bad.describe())}", hint=hint)
     return n
-
-
-def _check_out(out: Path) -> None:
-    if out.is_dir():
-        raise UserError(f"cannot write {out}: it is a folder", hint="name a file")
-    storage.check_destination(out)
-    if out.suffix != ".parquet":
-        raise UserError(
-            f"{out} must end in .parquet", hint=f"use {out.with_suffix('.parquet').name}"
-        )
-
-
-def _schema(ranker: Ranker, key: pl.DataType, options: RankOptions) -> dict[str, Any]:
-    schema = {
-        "query": key,
-        "rank": pl.Int32(),
-        "candidate": ranker.candidates.keys.dtype,
-        "score": pl.Float32(),
-    }
-    return {**schema, "text": pl.String()} if options.with_text else schema
-
-
-def _keys(files: Sequence[Path], column: str | None, reading: Reading) -> pl.Series:
-    """The query keys of all files, in their order."""
-    parts = [read_keys(path, column, reading) for path in files]
-    if len({part.dtype for part in parts}) > 1:
-        parts = [part.cast(pl.String) for part in parts]
-    return pl.concat(parts)
 
 
 def _rank_keys(

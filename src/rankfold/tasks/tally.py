@@ -10,17 +10,11 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.index.exact import block_rows
-from rankfold.metrics import (
-    CATALOG_METRICS,
-    METRICS,
-    MetricSpec,
-    count_returned,
-    frequency_groups,
-    judge,
-    popularity_rank,
-    within,
-)
-from rankfold.metrics.strata import GROUPS
+from rankfold.metrics import CATALOG_METRICS, METRICS, MetricSpec
+from rankfold.metrics.coverage import count_returned
+from rankfold.metrics.judged import judge
+from rankfold.metrics.popularity import popularity_rank
+from rankfold.metrics.strata import GROUPS, frequency_groups, within
 from rankfold.models.search import Filter, Searcher
 from rankfold.types import Comm, Interactions, Model, Progress, Texts, silent
 

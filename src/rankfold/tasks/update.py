@@ -8,10 +8,11 @@ from rankfold import storage
 from rankfold.data.folder import load as load_data
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
+from rankfold.methods import find_method
 from rankfold.models.load import load_ranker
 from rankfold.models.ranker import Ranker
 from rankfold.models.update import check_grows
-from rankfold.tasks.fit import find_method, fit
+from rankfold.tasks.fit import fit
 from rankfold.types import Key
 
 
@@ -20,15 +21,8 @@ def fit_and_add(
 ) -> Ranker:
     """Add the training pairs of ``more`` to the model at ``out``; fit it first if there is none.
 
-    An existing model must have been fitted by ``method`` on ``data``. It is not fitted again, and
-    ``options`` are ignored.
-
-    Args:
-        method: a key of ``METHODS``.
-        data: what the model is fitted on, as ``fit`` takes it.
-        more: the folder of prepared data to add.
-        out: the model's storage.
-        options: as ``fit`` takes them.
+    The other arguments are those of ``fit``. An existing model must have been fitted by ``method``
+    on ``data``. It is not fitted again, and ``options`` are ignored.
     """
     find_method(method)
     check_grows(method)
@@ -36,7 +30,12 @@ def fit_and_add(
     addition.split("train")  # graded rows are refused before a long fit
     if exists(out):
         ranker = load_ranker(out)
-        _check_same(ranker, method, data, out)
+        hint = "choose another --out, or the method and data of this model; nothing was changed"
+        if ranker.model.method != method:
+            was = ranker.model.method
+            raise UserError(f"{out} was fitted by {was}, not by {method}", hint=hint)
+        if ranker.model.notes.get("data") != as_data(data).fingerprint:
+            raise UserError(f"{out} was fitted on other data than {data}", hint=hint)
     else:
         fitted = fit(method, data, out=out, **options)
         assert isinstance(fitted, Ranker)  # check_grows refuses graders
@@ -49,15 +48,6 @@ def fit_and_add(
 def exists(out: str | Path) -> bool:
     """Whether there is a rankfold folder at ``out``."""
     return (Path(out) / storage.MANIFEST).exists()
-
-
-def _check_same(ranker: Ranker, method: str, data: Any, out: str | Path) -> None:
-    """A UserError for a model of another method or other data."""
-    hint = "choose another --out, or the method and data of this model; nothing was changed"
-    if ranker.model.method != method:
-        raise UserError(f"{out} was fitted by {ranker.model.method}, not by {method}", hint=hint)
-    if ranker.model.notes.get("data") != as_data(data).fingerprint:
-        raise UserError(f"{out} was fitted on other data than {data}", hint=hint)
 
 
 def forget(path: str | Path, queries: Sequence[Key]) -> Ranker:

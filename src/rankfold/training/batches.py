@@ -66,7 +66,7 @@ class Share(NamedTuple):
 
 
 def share_of(count: int, comm: Comm) -> Share:
-    """The share of a process with so many examples, numbered process by process."""
+    """The share of a process with ``count`` examples, numbered process by process."""
     first, total = row_offset(count, comm)
     return Share(first, first + count, total)
 

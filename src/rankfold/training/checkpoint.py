@@ -77,11 +77,8 @@ def _divided_in_model(checkpoint: Checkpoint, model: Model, comm: Comm) -> list[
     A table from an earlier checkpoint may be complete, though the state now has a share of it.
     """
     names = dict.fromkeys((*checkpoint.per_query, *checkpoint.divided))
-    return [
-        name
-        for name in names
-        if name in model.tensors and not _is_complete(name, checkpoint, model, comm)
-    ]
+    there = [name for name in names if name in model.tensors]
+    return [name for name in there if not _is_complete(name, checkpoint, model, comm)]
 
 
 def _is_complete(name: str, checkpoint: Checkpoint, model: Model, comm: Comm) -> bool:
@@ -130,13 +127,10 @@ def _rows(shares: Sequence[Tensor], comm: Comm) -> Tensor:
     return torch.cat(parts)
 
 
-def check_same_fit(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """A UserError that names the first value in which a checkpoint differs from this fit."""
+def check_same(what: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], hint: str) -> None:
+    """A UserError that names the first value in which ``what`` was saved differs."""
     if difference := describe_difference(saved, wanted):
-        raise UserError(
-            f"the checkpoint {path} was made with {difference}",
-            hint="give the settings it was made with, or start over without --resume",
-        )
+        raise UserError(f"{what} with {difference}", hint=hint)
 
 
 def describe_difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:

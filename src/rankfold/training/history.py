@@ -88,7 +88,3 @@ def timed(fit: Callable[[], Iterator[Step]], before: float = 0.0) -> Iterator[St
 
 Report = Callable[[History, Step], None]
 """Called after each step; if the step is whole, the last entry of the history is its entry."""
-
-
-def no_report(_history: History, _step: Step) -> None:
-    """A ``Report`` that does nothing."""

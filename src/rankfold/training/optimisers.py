@@ -58,8 +58,7 @@ def make(name: str, module: nn.Module, lr: float, weight_decay: float) -> list[O
 def coalesce(module: nn.Module) -> None:
     """Merge repeated rows in sparse gradients."""
     for parameter in module.parameters():
-        if parameter.grad is not None and parameter.grad.is_sparse:
-            grad = parameter.grad
+        if (grad := parameter.grad) is not None and grad.is_sparse:
             ascend = bool((grad._indices().diff() > 0).all())  # then without a copy
             parameter.grad = grad._coalesced_(True) if ascend else grad.coalesce()
 

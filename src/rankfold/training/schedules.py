@@ -10,10 +10,6 @@ _STEP_EPOCHS, _STEP_FACTOR = 5, 0.95  # [bir]'s
 _MILESTONES, _MILESTONE_FACTOR = (30 / 50, 45 / 50, 49 / 50), 0.75  # [siamesexml]'s release
 
 
-def constant(_done: float, _epochs: float) -> float:
-    return 1.0
-
-
 def step(done: float, _epochs: float) -> float:
     """Times .95 after every five epochs."""
     return _STEP_FACTOR ** int(done // _STEP_EPOCHS)
@@ -24,21 +20,16 @@ def cosine(done: float, epochs: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, done / epochs)))
 
 
-def _linear(done: float, epochs: float) -> float:
-    """From 1 straight down to 0."""
-    return max(0.0, 1 - done / epochs)
-
-
 def milestones(done: float, epochs: float) -> float:
     """Times .75 after 60%, 90% and 98% of the epochs: 30, 45 and 49 of 50."""
     return _MILESTONE_FACTOR ** sum(done >= share * epochs for share in _MILESTONES)
 
 
 SCHEDULES: dict[str, Schedule] = {
-    "constant": constant,
+    "constant": lambda _done, _epochs: 1.0,
     "step": step,
     "cosine": cosine,
-    "linear": _linear,
+    "linear": lambda done, epochs: max(0.0, 1 - done / epochs),
     "milestones": milestones,
 }
 

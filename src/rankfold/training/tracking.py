@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.training.history import History, Report, no_report
+from rankfold.training.history import History, Report
 from rankfold.types import Step
 
 _EXPERIMENT = "0"  # MLflow's own default
@@ -46,7 +47,7 @@ def tracked(
         metric: the name of the validation score.
     """
     if where is None:
-        yield no_report
+        yield lambda _history, _step: None
         return
     kind, _, folder = where.partition(":")
     if kind not in _TRACKERS or not folder:
@@ -164,11 +165,8 @@ def _run(home: Path, run: str, name: str) -> dict[str, Any]:
 
 def _write_meta(folder: Path, values: Mapping[str, Any]) -> None:
     """Write a YAML file atomically; a JSON value is a YAML value."""
-    folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
-    partial = folder / ".writing-meta.yaml"
-    partial.write_text("".join(lines), encoding="utf-8")
-    partial.replace(folder / "meta.yaml")
+    storage.write_text(folder / "meta.yaml", "".join(lines))
 
 
 def _clean(name: str) -> str:

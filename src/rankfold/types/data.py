@@ -45,7 +45,7 @@ class Tensors:
         return replace(self, **dict.fromkeys(parts[0]) | joined)
 
     def _each(self, change: Callable[[Tensor], Tensor], **others: Any) -> Self:
-        """The same with each tensor changed, but for the fields in ``others``."""
+        """The same with each tensor changed, except the fields in ``others``."""
         changed = {name: change(t) for name, t in to_tensors(self).items() if name not in others}
         return replace(self, **changed, **others)
 

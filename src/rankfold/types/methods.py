@@ -137,7 +137,7 @@ class Index(Protocol):
     """Finds the best candidates by inner product; used by one thread at a time."""
 
     def search(self, vectors: Tensor, k: int, exclude: Exclude = None, allow: Allow = None) -> TopK:
-        """The k best candidates after filters: k of them whenever so many are left."""
+        """The k best candidates after filters: fewer only if fewer are left."""
 
 
 class Judge(Protocol):
@@ -244,7 +244,7 @@ class Run:
     comm: Comm
     resume: Mapping[str, Tensor] | None = None  # ``state()`` of the last step, and its "number"
     validate: Callable[[Model], float] | None = None  # None: there are no validation pairs
-    judge: Judge | None = None  # likewise
+    judge: Judge | None = None  # None: the same
     build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors
     memory_budget: int = 2**30  # bytes, for blocks
     candidate_memory: int = 2**34  # of a table of vectors of all candidates, held by each process
@@ -289,11 +289,6 @@ class Opened:
     search_texts: Callable[[Texts, int, Exclude], TopK] | None = None
 
 
-def _no_choice(_model: Model) -> str | None:
-    """The description of a method that selects no settings by itself."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Method:
     """A named recipe that a person picks."""
@@ -318,5 +313,5 @@ class Method:
     paper_space: Space | None = None  # the grid that its paper states, if it states one
     per_query: tuple[str, ...] = ("queries",)  # tensors of its models with a row per query
     per_candidate: tuple[str, ...] = ("candidates",)  # tensors with a row per candidate
-    describe: Callable[[Model], str | None] = _no_choice
+    describe: Callable[[Model], str | None] = lambda _model: None
     """The settings it selected on validation, in words. None: it selected none."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Key = int | str
-MAX_SINGLE_LOOKUPS = 32  # up to so many keys are looked up one by one
+MAX_SINGLE_LOOKUPS = 32  # at most this many keys are looked up one by one
 NEIGHBOURS = 200  # keys on either side that are compared with an unknown key
 _MAX_SAME_PREFIX = 2000  # keys with the same first letters that are compared with it
 

@@ -17,6 +17,7 @@ from rankfold.errors import UserError
 from rankfold.types import Columns
 
 ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
+ABC = {"grade_column": "y", "grades": "a,b,c"}
 
 
 @pytest.mark.parametrize(
@@ -41,36 +42,16 @@ ROWS = pl.DataFrame({"x": range(9), "y": ["a", "b", "c"] * 3})
         (ROWS.with_columns(y=1), {"grade_column": "y"}, "one grade only: '1'", "at least two"),
         (ROWS.with_columns(y=None), {"grade_column": "y"}, "no grade in any row", "at least two"),
         (ROWS[:0], {"grade_column": "y"}, "no usable rows", "right file"),
+        (ROWS, {**ABC, "drop_columns": "q"}, "no column 'q' to drop", "x"),
+        (ROWS, {**ABC, "drop_columns": "x"}, "no column of features", "x: named by"),
+        (ROWS, {**ABC, "split": "last"}, "cannot be split by 'last'", "0.8"),
         (
             ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "drop_columns": "q"},
-            "no column 'q' to drop",
-            "x",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "drop_columns": "x"},
-            "no column of features",
-            "x: named by",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "split": "last"},
-            "cannot be split by 'last'",
-            "0.8",
-        ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "split": "0.8,0.3,0.1"},
+            {**ABC, "split": "0.8,0.3,0.1"},
             "not three shares that add up to 1",
             "write --split 0.8,0.1,0.1: shares of the rows of each grade",
         ),
-        (
-            ROWS,
-            {"grade_column": "y", "grades": "a,b,c", "kcore": 3},
-            "take no --kcore",
-            "leave it out",
-        ),
+        (ROWS, {**ABC, "kcore": 3}, "take no --kcore", "leave it out"),
         (ROWS, {"grade_column": "y", "header": False}, "take no --no-header", "leave it out"),
         (
             ROWS,

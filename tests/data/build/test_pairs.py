@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rankfold.data.build.pairs import (
     Pairs,
     at_least,
-    check_not_empty,
     compact,
     core,
     highest,
@@ -20,7 +19,6 @@ from rankfold.data.build.pairs import (
     number,
     positive,
 )
-from rankfold.errors import UserError
 
 
 def pairs_of(frame: dict[str, Any]) -> Pairs:
@@ -238,11 +236,3 @@ def test_compact_renumbers_the_remaining_keys(
     assert [(query_keys[q], candidate_keys[c]) for q, c in listed(packed)] == expected
     assert query_keys.to_list() == sorted({query for query, _ in expected})
     assert candidate_keys.to_list() == sorted({candidate for _, candidate in expected})
-
-
-def test_empty_result_names_the_filter() -> None:
-    pairs = pairs_of({"query": [1], "candidate": [1]})
-    check_not_empty(pairs, 1, "a filter", "hint")
-    with pytest.raises(UserError, match="a filter removed all 1,200 pairs") as e:
-        check_not_empty(core(pairs, 2), 1200, "a filter", "lower it")
-    assert e.value.hint == "lower it"

@@ -138,7 +138,7 @@ def test_dropped_rows_are_counted_and_recorded(
         (
             {"a.csv": "id,text\n1,x\n1,y\n"},
             QueryColumns(),
-            "the key 1 occurs more than once",
+            "the input has the key 1 more than once",
             "none",
         ),
         (

@@ -8,21 +8,9 @@ from math import log, sqrt
 from typing import Any
 
 import pytest
+import text_samples as samples
 import torch
 from rankings import assert_same_ranking
-from text_samples import (
-    UNLABELLED,
-    UNWRITTEN,
-    TruthJudge,
-    check_exclusions,
-    check_unknown_words,
-    data_of,
-    random_data,
-    run_of,
-    search,
-    topics_data,
-    words_of,
-)
 
 from rankfold.errors import UserError
 from rankfold.methods.text import neighbours
@@ -33,7 +21,7 @@ Bag = dict[Any, float]
 
 
 def fitted(data: Dataset, judge: Judge | None = None, **settings: Any) -> Model:
-    (step,) = neighbours.fit(data, Config(**settings), run_of(judge=judge))
+    (step,) = neighbours.fit(data, Config(**settings), samples.run_of(judge=judge))
     assert step.final
     assert step.model is not None
     return step.model
@@ -57,7 +45,10 @@ class Reference:
             self.train.select(torch.tensor([row])).candidates.tolist()
             for row in range(self.train.n_queries)
         ]
-        queries, candidates = words_of(data.query_texts), words_of(data.candidate_texts)
+        queries, candidates = (
+            samples.words_of(data.query_texts),
+            samples.words_of(data.candidate_texts),
+        )
         queries = [q if own else [] for q, own in zip(queries, self.chosen, strict=True)]
         texts = [grams(words, bigrams=config.bigrams) for words in (*queries, *candidates)]
         held = Counter(gram for text in texts for gram in text)
@@ -112,13 +103,13 @@ def test_scores_match_the_formula(
     seed: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neighbours, "MAX_BLOCK_QUERIES", 7)  # several blocks
-    data = random_data(seed)
+    data = samples.random_data(seed)
     assert data.query_texts is not None
     reference, n = Reference(data, Config(**settings)), len(data.candidates)
-    result = search(fitted(data, **settings), data.query_texts, n, None)
+    result = samples.search(fitted(data, **settings), data.query_texts, n, None)
     assert torch.equal(result.ids.sort(dim=1).values, torch.arange(n).expand(len(result.ids), -1))
     compared = 0
-    for row, words in enumerate(words_of(data.query_texts)):
+    for row, words in enumerate(samples.words_of(data.query_texts)):
         expected, unsure = reference.scores(words)
         if unsure:
             continue
@@ -130,28 +121,28 @@ def test_scores_match_the_formula(
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = random_data(1)
+    data = samples.random_data(1)
     assert data.query_texts is not None
     model = fitted(data)
-    whole = search(model, data.query_texts, 12, data.split("train"))
+    whole = samples.search(model, data.query_texts, 12, data.split("train"))
     monkeypatch.setattr(neighbours, "BLOCK_BYTES", 1)  # a query at a time
-    again = search(model, data.query_texts, 5, data.split("train"))
+    again = samples.search(model, data.query_texts, 5, data.split("train"))
     assert_same_ranking(again, whole)
 
 
 def test_order_of_words_counts_only_with_bigrams() -> None:
-    data = data_of([[0, 1, 2], [2, 1, 0]], [[], []], [(0, 0), (1, 1)])
+    data = samples.data_of([[0, 1, 2], [2, 1, 0]], [[], []], [(0, 0), (1, 1)])
     queries = Texts(torch.tensor([0, 3]), torch.tensor([2, 1, 0]).int())
-    with_pairs = search(fitted(data), queries, 2, None)
+    with_pairs = samples.search(fitted(data), queries, 2, None)
     assert with_pairs.ids.tolist() == [[1, 0]]
-    without = search(fitted(data, bigrams=False), queries, 2, None)
+    without = samples.search(fitted(data, bigrams=False), queries, 2, None)
     assert without.ids.tolist() == [[0, 1]]  # equal scores by ascending id
     assert without.scores[0, 0] == without.scores[0, 1]
 
 
 def test_pairs_of_words_do_not_reach_into_the_next_text() -> None:
     """Word 1 ends a text and word 2 begins the next: no text has the pair 1 2."""
-    data = data_of([[0, 1], [2, 3]], [[], []], [(0, 0), (1, 1)])
+    data = samples.data_of([[0, 1], [2, 3]], [[], []], [(0, 0), (1, 1)])
     assert fitted(data).tensors["word_pairs"].tolist() == [0 * 4 + 1, 2 * 4 + 3]
 
 
@@ -159,9 +150,9 @@ def test_bags_keep_their_weights() -> None:
     """Cosines of given weights: (3, 4) with (1, 0) and (0, 1)."""
     weights = torch.tensor([2.0, 5.0])
     bags = Texts(torch.tensor([0, 1, 2]), torch.tensor([0, 1]).int(), weights)
-    data = replace(data_of([[0], [1]], [[], []], [(0, 0), (1, 1)]), query_texts=bags)
+    data = replace(samples.data_of([[0], [1]], [[], []], [(0, 0), (1, 1)]), query_texts=bags)
     queries = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int(), torch.tensor([3.0, 4.0]))
-    result = search(fitted(data), queries, 2, None)
+    result = samples.search(fitted(data), queries, 2, None)
     assert result.ids.tolist() == [[1, 0]]
     torch.testing.assert_close(result.scores[0], torch.tensor([0.8, 0.6]) / 1.4)
 
@@ -170,66 +161,66 @@ def test_bags_keep_their_weights() -> None:
 
 
 def test_excluded_candidates_are_not_returned_and_pads_follow() -> None:
-    data = random_data(2)
-    check_exclusions(data, partial(search, fitted(data)))
+    data = samples.random_data(2)
+    samples.check_exclusions(data, partial(samples.search, fitted(data)))
 
 
 def test_a_text_without_known_words_gets_the_most_popular() -> None:
-    check_unknown_words(fitted)
+    samples.check_unknown_words(fitted)
 
 
 def test_unknown_words_do_not_change_scores() -> None:
-    data = data_of([[0, 1], [1, 2]], [[0], [2]], [(0, 0), (1, 1)], n_tokens=9)
+    data = samples.data_of([[0, 1], [1, 2]], [[0], [2]], [(0, 0), (1, 1)], n_tokens=9)
     model = fitted(data)
     queries = Texts(torch.tensor([0, 1, 3]), torch.tensor([1, 1, 8]).int())
-    scores = search(model, queries, 2, None).scores
+    scores = samples.search(model, queries, 2, None).scores
     torch.testing.assert_close(scores[0], scores[1])
 
 
 def test_queries_without_pairs_are_ignored() -> None:
     texts, pairs = [[0, 1], [1, 2]], [(0, 0), (1, 1)]
     queries = Texts(torch.tensor([0, 2]), torch.tensor([0, 1]).int())
-    without = search(fitted(data_of(texts, [[]] * 2, pairs)), queries, 2, None)
-    more = data_of([*texts, [0, 1]], [[]] * 2, pairs)
-    result = search(fitted(more), queries, 2, None)
+    without = samples.search(fitted(samples.data_of(texts, [[]] * 2, pairs)), queries, 2, None)
+    more = samples.data_of([*texts, [0, 1]], [[]] * 2, pairs)
+    result = samples.search(fitted(more), queries, 2, None)
     assert_same_ranking(result, without)
 
 
 def test_candidates_without_texts_are_found_by_neighbours() -> None:
-    data = replace(random_data(3), candidate_texts=None)
+    data = replace(samples.random_data(3), candidate_texts=None)
     assert data.query_texts is not None
     model = fitted(data, neighbours=1)
     train = data.split("train")
     asking = train.counts().nonzero().flatten()
     written = asking[data.query_texts.counts()[asking] > 1]
-    result = search(model, data.query_texts.select(written), 1, None)
+    result = samples.search(model, data.query_texts.select(written), 1, None)
     best = result.ids[:, 0].tolist()
     hits = [y in train.select(row[None]).candidates for y, row in zip(best, written, strict=True)]
     assert sum(hits) > 0.9 * len(hits)  # its own text is nearest, except for a twin
 
 
 def test_one_query_one_candidate() -> None:
-    data = data_of([[0]], [[]], [(0, 0)])
+    data = samples.data_of([[0]], [[]], [(0, 0)])
     assert data.query_texts is not None
-    result = search(fitted(data), data.query_texts, 5, None)
+    result = samples.search(fitted(data), data.query_texts, 5, None)
     assert result.ids.tolist() == [[0]]
     assert result.scores.tolist() == [[pytest.approx(1.0)]]
     none = Texts(torch.zeros(1).long(), torch.empty(0).int())
-    assert search(fitted(data), none, 5, None).ids.shape == (0, 1)
+    assert samples.search(fitted(data), none, 5, None).ids.shape == (0, 1)
 
 
 def test_data_without_texts_is_refused() -> None:
-    data = replace(random_data(0), query_texts=None)
+    data = replace(samples.random_data(0), query_texts=None)
     with pytest.raises(UserError, match="no texts of queries"):
         fitted(data)
 
 
 def test_random_data_has_the_edge_cases() -> None:
-    data = random_data(0)
+    data = samples.random_data(0)
     assert data.query_texts is not None
     assert data.candidate_texts is not None
-    assert not data.split("train").counts()[UNLABELLED]
-    assert not data.candidate_texts.counts()[UNWRITTEN]
+    assert not data.split("train").counts()[samples.UNLABELLED]
+    assert not data.candidate_texts.counts()[samples.UNWRITTEN]
     assert bool((data.query_texts.counts() == 0).any())
 
 
@@ -242,17 +233,20 @@ def test_the_label_weight_is_chosen_on_validation(wanted: int, weight: float) ->
 
     So 1 comes first where its weight is well above 1.
     """
-    data = data_of([[0, 1], [0, 1], [0, 1]], [[], [0, 1, 2]], [(0, 0), (1, 0)])
-    judge = TruthJudge(torch.tensor([2]), torch.tensor([wanted]), 2)
+    data = samples.data_of([[0, 1], [0, 1], [0, 1]], [[], [0, 1, 2]], [(0, 0), (1, 0)])
+    judge = samples.TruthJudge(torch.tensor([2]), torch.tensor([wanted]), 2)
     model = fitted(data, judge, label_weight=None)
     assert model.config["label_weight"] == weight
 
 
 def test_without_validation_the_label_weight_is_the_default() -> None:
-    assert fitted(random_data(0), label_weight=None).config == fitted(random_data(0)).config
+    assert (
+        fitted(samples.random_data(0), label_weight=None).config
+        == fitted(samples.random_data(0)).config
+    )
 
 
 def test_texts_of_a_topic_get_its_candidate() -> None:
-    data, queries, topics = topics_data(0)
-    result = search(fitted(data), queries, 1, None)
+    data, queries, topics = samples.topics_data(0)
+    result = samples.search(fitted(data), queries, 1, None)
     assert float((result.ids[:, 0] == topics).float().mean()) > 0.9

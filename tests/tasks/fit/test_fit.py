@@ -12,7 +12,7 @@ from planted import groups, split_groups
 import rankfold as rf
 from rankfold.cli.fit import describe_step
 from rankfold.errors import UserError
-from rankfold.tasks.fit import gather
+from rankfold.tasks.fit import run as fit_run
 from rankfold.tasks.fit.plan import MIN_VALIDATION_ROWS, make_plan
 from rankfold.training.history import History, validation_score
 from rankfold.types import Dataset, Graded, Model, Step, Vocabulary
@@ -239,9 +239,9 @@ def test_queries_move_to_the_device_of_a_candidate_file(
 ) -> None:
     """A table of all candidates that is too large for memory is a file on the CPU."""
     file = torch.ones(len(data.candidates), 2)
-    monkeypatch.setattr(gather, "_all_rows", lambda *_, **__: file)
+    monkeypatch.setattr(fit_run, "_all_rows", lambda *_, **__: file)
     tensors: Any = {"queries": Elsewhere(), "candidates": Elsewhere()}
     plan = make_plan("ials", data, {})
-    full = gather.with_all_candidates(Model("ials", {}, tensors), plan).tensors
+    full = fit_run.with_all_candidates(Model("ials", {}, tensors), plan).tensors
     assert full["candidates"].data_ptr() == file.data_ptr()
     assert full["queries"].device == file.device

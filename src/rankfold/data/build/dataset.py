@@ -42,7 +42,7 @@ def to_dataset(
     grades = pairs.grades
     if grades is not None and (grades == 1).all():
         grades = None
-    parts: dict[str, Interactions | None] = {}
+    parts: dict[str, Any] = {}
     for number, name in enumerate((*SPLITS, "given")):
         rows = pairs.splits == number
         parts[name] = from_pairs(
@@ -53,24 +53,19 @@ def to_dataset(
         )
         if name != "train" and not np.any(rows):
             parts[name] = None
-    train, validation, test, given = parts.values()
-    assert train is not None
-    if given is None:
+    if parts["given"] is None:
         del parts["given"]
     return Dataset(
         kind="texts" if sides.texts else "interactions",
-        train=train,
-        validation=validation,
-        test=test,
-        given=given,
+        **parts,
         queries=queries,
         candidates=candidates,
         query_texts=sides.texts.get("query"),
         candidate_texts=sides.texts.get("candidate"),
-        tokenizer=sides.tokenizer,
-        n_tokens=sides.n_tokens,
         query_features=sides.features.get("query"),
         candidate_features=sides.features.get("candidate"),
+        tokenizer=sides.tokenizer,
+        n_tokens=sides.n_tokens,
         summary={**pair_counts(parts, shape), **_grade_summary(grades), **history},
         fingerprint=fingerprint(
             parts.values(), queries.keys, candidates.keys, sides.features, sides.texts

@@ -23,11 +23,8 @@ from rankfold.types import Columns, Features, Vocabulary
 MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in any case
 _BOOLEANS = {"false": "0", "true": "1"}
 _DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
-_FEW_ROWS = 32  # up to so many words are looked up one by one: a polars query is slow
+_FEW_ROWS = 32  # at most this many words are looked up one by one: a polars query is slow
 _DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
-
-
-# ---------------------------------------------------------------------------------- columns
 
 
 def align(table: KeyedTable, keys: Vocabulary, like: Columns | None = None) -> Features:
@@ -184,8 +181,10 @@ def _places(values: pl.DataFrame, name: str, levels: Sequence[str], table: str) 
     words = _to_text(_column(values, name, table))
     if words is None:
         raise _wrong_type(values, name, table, "text")
-    if values[name].dtype not in TEXT_TYPES:
-        words = words.replace(_spellings(levels))
+    if values[name].dtype not in TEXT_TYPES:  # plain spellings of a file's levels: True, 3.0
+        plain = (x.lower() if x.lower() in _BOOLEANS else x.removesuffix(".0") for x in levels)
+        other = {word: x for word, x in zip(plain, levels, strict=True) if word != x}
+        words = words.replace({word: other[word] for word in other.keys() - set(levels)})
     if len(words) <= _FEW_ROWS:
         return torch.tensor([place_of(levels, word) for word in words], dtype=torch.int32)
     return Vocabulary.of(pl.Series(levels, dtype=pl.String)).find(words).to(torch.int32)
@@ -195,13 +194,6 @@ def place_of(levels: Sequence[str], word: Any) -> int:
     """The place of a word among the levels, which ascend; -1 if it is missing or unknown."""
     place = bisect_left(levels, word) if word else len(levels)
     return place if place < len(levels) and levels[place] == word else -1
-
-
-def _spellings(levels: Sequence[str]) -> dict[str, str]:
-    """The levels of a file by the plain spelling of booleans and numbers: true: True, 3: 3.0."""
-    known = set(levels)
-    plain = (x.lower() if x.lower() in _BOOLEANS else x.removesuffix(".0") for x in levels)
-    return {word: x for word, x in zip(plain, levels, strict=True) if word not in known}
 
 
 def _column(values: pl.DataFrame, name: str, table: str) -> pl.Series:
@@ -216,10 +208,8 @@ def _column(values: pl.DataFrame, name: str, table: str) -> pl.Series:
 def _wrong_type(values: pl.DataFrame, name: str, table: str, wanted: str) -> UserError:
     """For a column of another type or, if it is text, with values that are not numbers."""
     column = values[name]
-    content, hint = (
-        str(column.dtype),
-        "the columns must have the types that the model was fitted with",
-    )
+    content = str(column.dtype)
+    hint = "the columns must have the types that the model was fitted with"
     if column.dtype in TEXT_TYPES:
         wrong = _parse(column)[1]
         place, n = wrong.arg_max(), int(wrong.sum())

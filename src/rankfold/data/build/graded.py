@@ -116,12 +116,10 @@ def dataset(
         name: {"rows": len(part), "grades": part.grades.bincount(minlength=len(names)).tolist()}
         for name, part in parts.items()
     }
-    present = {name: part if len(part) else None for name, part in parts.items()}
+    present: dict[str, Any] = {n: p if len(p) or n == "train" else None for n, p in parts.items()}
     return Dataset(
         kind="graded",
-        train=train,
-        validation=present["validation"],
-        test=present["test"],
+        **present,
         queries=Vocabulary.numbered(sum(map(len, parts.values()))),
         candidates=Vocabulary.numbered(len(names), names),
         columns=columns,
@@ -202,11 +200,10 @@ def _learn(
                 doubtful[name] = doubt
         else:
             numbers.append(name)
-    return Columns(tuple(numbers), levels), _reasons(left_out), _reasons(doubtful)
-
-
-def _reasons(why: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"column": name, "why": why[name]} for name in sorted(why)]
+    without, doubts = (
+        [{"column": name, "why": why[name]} for name in sorted(why)] for why in (left_out, doubtful)
+    )
+    return Columns(tuple(numbers), levels), without, doubts
 
 
 def _uninformative(column: pl.Series, raw: pl.Series) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from rankfold.data.read.values import canonical
-from rankfold.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,8 @@ def number(frame: pl.LazyFrame) -> tuple[Pairs, pl.Series, pl.Series]:
     """
     frame = frame.with_row_index("order")
     queries, candidates = _vocabulary(frame, "query"), _vocabulary(frame, "candidate")
-    columns = [
-        name for name in ("grade", "time", "split") if name in frame.collect_schema().names()
-    ]
+    present = frame.collect_schema().names()
+    columns = [name for name in ("grade", "time", "split") if name in present]
     rows = (
         frame.join(queries.lazy(), on="query", how="left")
         .join(candidates.lazy(), on="candidate", how="left")
@@ -136,7 +134,7 @@ def positive(pairs: Pairs) -> Pairs:
     return pairs if pairs.grades is None else pairs.take(pairs.grades > 0)
 
 
-def frequent(pairs: Pairs, n: int, of: Literal["queries", "candidates"]) -> Pairs:
+def frequent(pairs: Pairs, n: int, of: str) -> Pairs:
     """The pairs of queries or candidates with at least n pairs."""
     rows = getattr(pairs, of)
     return pairs.take(np.bincount(rows)[rows] >= n)
@@ -160,18 +158,12 @@ def compact(
     pairs: Pairs, queries: pl.Series, candidates: pl.Series
 ) -> tuple[Pairs, pl.Series, pl.Series]:
     """Renumber the remaining queries and candidates without gaps, in the same order."""
-    used_queries = np.bincount(pairs.queries, minlength=len(queries)) > 0
-    used_candidates = np.bincount(pairs.candidates, minlength=len(candidates)) > 0
-    pairs = replace(
-        pairs,
-        queries=(np.cumsum(used_queries) - 1)[pairs.queries],
-        candidates=(np.cumsum(used_candidates) - 1)[pairs.candidates],
-    )
-    return (
-        pairs,
-        queries.filter(pl.Series(used_queries)),
-        candidates.filter(pl.Series(used_candidates)),
-    )
+    used = {}
+    for side, keys in (("queries", queries), ("candidates", candidates)):
+        used[side] = np.bincount(getattr(pairs, side), minlength=len(keys)) > 0
+        pairs = replace(pairs, **{side: (np.cumsum(used[side]) - 1)[getattr(pairs, side)]})
+    masks = {side: pl.Series(one) for side, one in used.items()}
+    return pairs, queries.filter(masks["queries"]), candidates.filter(masks["candidates"])
 
 
 def renumber(
@@ -180,8 +172,3 @@ def renumber(
     """Query x becomes ``queries[x]``, candidate y ``candidates[y]`` among ``n_candidates``."""
     moved = replace(pairs, queries=queries[pairs.queries], candidates=candidates[pairs.candidates])
     return _sorted(moved, n_candidates)
-
-
-def check_not_empty(pairs: Pairs, before: int, step: str, hint: str) -> None:
-    if len(pairs) == 0:
-        raise UserError(f"{step} removed all {before:,} pairs", hint=hint)

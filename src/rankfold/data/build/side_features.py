@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import torch
+from torch import Tensor
 
 from rankfold.data.build import features, tokens
 from rankfold.data.build.align import arrange, merge
@@ -69,7 +70,7 @@ def describe(
     """
     aligned = {side: features.align(table, keys[side]) for side, table in tables.features.items()}
     texts = {
-        side: _bags(table.bags, table, keys[side])
+        side: arrange(table.bags, _places(table, keys[side]))
         for side, table in tables.texts.items()
         if table.bags is not None
     }
@@ -106,24 +107,18 @@ def _words(table: TextTable | None, side: str, keys: Vocabulary) -> pl.Series | 
     """The words of each row; a candidate without words has its key, if that is text."""
     words = None
     if table is not None and table.words is not None:
-        words = table.words.gather(_places(table, keys))
+        places = pl.Series(_places(table, keys).numpy())
+        words = table.words.gather(pl.select(pl.when(places >= 0).then(places)).to_series())
     if side == "candidate" and not keys.holds_integers:
         words = keys.keys if words is None else words.fill_null(keys.keys)
     return words
 
 
-def _places(table: TextTable, keys: Vocabulary) -> pl.Series:
-    """The place of each row in a table, null if it is not there."""
-    places = np.full(len(keys), -1)
-    places[keys.find(table.keys).numpy()] = np.arange(len(table.keys))
-    series = pl.Series(places)
-    return pl.select(pl.when(series >= 0).then(series)).to_series()
-
-
-def _bags(bags: Texts, table: TextTable, keys: Vocabulary) -> Texts:
-    """The bag of each row, empty if the table has none."""
-    rows = _places(table, keys).fill_null(-1).to_numpy(writable=True)
-    return arrange(bags, torch.from_numpy(rows))
+def _places(table: TextTable, keys: Vocabulary) -> Tensor:
+    """The place of each row in a table, -1 if it is not there."""
+    places = torch.full((len(keys),), -1)
+    places[keys.find(table.keys)] = torch.arange(len(table.keys))
+    return places
 
 
 def _training_words(pairs: Pairs, words: Mapping[str, pl.Series]) -> Iterator[str]:

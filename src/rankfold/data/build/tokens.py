@@ -15,7 +15,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -58,7 +58,9 @@ def train_tokenizer(
     It has at most ``size`` tokens, the most frequent ones; None: the default of the kind.
     """
     token_kind = KINDS[kind]
-    words = token_kind.train(_batches(texts), size or token_kind.size, min_count)
+    cleaned = map(_clean, texts)
+    batches = iter(lambda: list(islice(cleaned, BATCH)), [])
+    words = token_kind.train(batches, size or token_kind.size, min_count)
     if not words:
         raise UserError("the training texts have no words", hint="is it the right column?")
     return _tokenizer(kind, words).to_str()
@@ -123,8 +125,7 @@ def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
             normalizers.NFC(),
         ]
     )
-    words_alone = pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
-    tokenizer.pre_tokenizer = words_alone
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
     return tokenizer
 
 
@@ -161,11 +162,6 @@ def _clean(text: str | None) -> str:
 # ---------------------------------------------------------------------------------- training
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    remaining = map(_clean, texts)
-    return iter(lambda: list(islice(remaining, BATCH)), [])
-
-
 def _train_words(batches: Iterable[list[str]], size: int, min_count: int) -> list[str]:
     """Words by descending frequency, then by letters."""
     from tokenizers import trainers
@@ -187,8 +183,12 @@ def _train_pieces(batches: Iterable[list[str]], size: int, min_count: int) -> li
     from tokenizers import trainers
 
     tokenizer = _tokenizer("word-piece", [])
+    assert tokenizer.normalizer is not None
     texts = [text for batch in batches for text in batch]
-    letters = _letters(tokenizer, texts)[: min(_MAX_LETTERS, max(1, size // 4))]
+    counts = Counter(chain.from_iterable(map(tokenizer.normalizer.normalize_str, texts)))
+    letters = [letter for letter in counts if unicodedata.category(letter)[0] in "LNM"]
+    letters.sort(key=lambda letter: (-counts[letter], letter))
+    letters = letters[: min(_MAX_LETTERS, max(1, size // 4))]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_count,
@@ -200,16 +200,6 @@ def _train_pieces(batches: Iterable[list[str]], size: int, min_count: int) -> li
     )
     tokenizer.train_from_iterator(texts, trainer)
     return _words(tokenizer)
-
-
-def _letters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """The letters of all words by descending frequency."""
-    assert tokenizer.normalizer is not None
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(tokenizer.normalizer.normalize_str(text))
-    letters = [letter for letter in counts if unicodedata.category(letter)[0] in "LNM"]
-    return sorted(letters, key=lambda letter: (-counts[letter], letter))
 
 
 def _words(tokenizer: Tokenizer) -> list[str]:

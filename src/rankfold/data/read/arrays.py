@@ -163,9 +163,7 @@ def to_rows(arrays: Mapping[str, Any], grade: str | None, name: str) -> RawRows:
     if len(set(lengths.values())) != 1:
         raise UserError(f"the arrays of {name} have different row counts: {lengths}", hint=HINT)
     (n,) = set(lengths.values())
-    table = pl.DataFrame(
-        {LINE: pl.select(pl.format("{}:{}", pl.lit(name), pl.int_range(n))).to_series()}
-    )
+    table = pl.select(pl.format("{}:{}", pl.lit(name), pl.int_range(n)).alias(LINE))
     words = _columns(picked["categories"], "category", name)
     numbers = _columns(picked["numbers"], "number", name)
     for column, values in numbers.items():

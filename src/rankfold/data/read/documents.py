@@ -29,7 +29,14 @@ from rankfold.data.read.keyed_tables import (
 )
 from rankfold.data.read.reading import LINE, Reading
 from rankfold.data.read.tables import collect, read_columns, row_lines
-from rankfold.data.read.values import TEXT_TYPES, canonical, concat_frames, keys_of, row_numbers
+from rankfold.data.read.values import (
+    TEXT_TYPES,
+    canonical,
+    check_distinct,
+    concat_frames,
+    keys_of,
+    row_numbers,
+)
 from rankfold.errors import UserError
 
 _LABEL_SEPARATORS = "|;,"  # besides white space
@@ -100,33 +107,22 @@ def _stack(parts: Sequence[pl.DataFrame], separator: str | None) -> pl.DataFrame
             "some of the files have a key column, others have none",
             hint="use the same name in all files, or --query-column none",
         )
-    frames = [part.with_columns(labels=_split_labels(part["labels"], mark)) for part in parts]
+    text = pl.col("labels").str
+    split = text.split(mark) if mark else text.extract_all(r"\S+")
+    frames = [p.with_columns(split) if p["labels"].dtype == pl.String else p for p in parts]
     return concat_frames(frames).rename({_NUMBER: "key"}, strict=False)
 
 
 def _detect_separator(parts: Sequence[pl.DataFrame]) -> str | None:
     """The first of ``_LABEL_SEPARATORS`` that occurs; None: white space."""
-    texts = [part["labels"] for part in parts if part["labels"].dtype == pl.String]
-    for mark in _LABEL_SEPARATORS:
-        if any(labels.str.contains(mark, literal=True).any() for labels in texts):
-            return mark
-    return None
-
-
-def _split_labels(labels: pl.Series, mark: str | None) -> pl.Series:
-    """Labels as lists of text, split at a mark or, without one, at white space."""
-    if labels.dtype != pl.String:
-        return labels
-    return labels.str.split(mark) if mark else labels.str.extract_all(r"\S+")
+    texts = [part["labels"].str for part in parts if part["labels"].dtype == pl.String]
+    occur = (m for m in _LABEL_SEPARATORS if any(t.contains(m, literal=True).any() for t in texts))
+    return next(occur, None)
 
 
 def _pair(documents: pl.DataFrame, name: str, *, given: bool) -> Documents:
-    again = documents["key"].filter(documents["key"].is_duplicated())
-    if len(again):
-        raise UserError(
-            f"{name} has the document {again[0]!r} more than once",
-            hint="a document is one row; for rows of pairs, use --format table with --query-texts",
-        )
+    hint = "a document is one row; for rows of pairs, use --format table with --query-texts"
+    check_distinct(documents["key"], f"{name} has the document", hint)
     if not documents["labels"].list.len().sum():
         raise UserError(f"no document of {name} has a label", hint="is it the right column?")
     label = pl.col("candidate").str.strip_chars()
@@ -251,10 +247,7 @@ def _select(
     names = [column for column in frame.columns if column != LINE]
     key, text, labels = _choose(names, columns, name)
     reading.columns.setdefault("candidate", labels)
-    selected = {
-        "text": as_words(frame[text], name),
-        "labels": _label_lists(frame[labels], name),
-    }
+    selected = {"text": as_words(frame[text], name), "labels": _label_lists(frame[labels], name)}
     if key is None:
         return pl.DataFrame({_NUMBER: frame[LINE], **selected})
     reading.columns.setdefault("query", key)

@@ -61,20 +61,18 @@ def album_of_files(files: Sequence[Path], homes: Sequence[Path]) -> Album:
 def is_image(path: Path) -> bool:
     """Whether a path is an image file, by its suffix."""
     suffix = path.suffix.lower()
-    return not path.is_dir() and (suffix in SUFFIXES or _is_read_by_pillow(suffix))
-
-
-def is_thumbnail_cache(path: Path) -> bool:
-    """Whether a file belongs to a file manager. Hidden files are skipped by ``read``."""
-    return path.name == _THUMBNAILS
-
-
-def _is_read_by_pillow(suffix: str) -> bool:
+    if path.is_dir() or suffix in SUFFIXES:
+        return not path.is_dir()
     try:
         from PIL import Image
     except ImportError:
         return False
     return Image.registered_extensions().get(suffix) in Image.OPEN
+
+
+def is_thumbnail_cache(path: Path) -> bool:
+    """Whether a file belongs to a file manager. Hidden files are skipped by ``read``."""
+    return path.name == _THUMBNAILS
 
 
 def read(album: Album, shape: ImageShape, reading: Reading) -> RawRows:
@@ -84,13 +82,13 @@ def read(album: Album, shape: ImageShape, reading: Reading) -> RawRows:
     """
     require("PIL", "reading images", "images", "Pillow")
     home = album.home
-    paths = [(file, file.relative_to(home)) for file in album.files]
-    files = [file for file, path in paths if not any(x.startswith(".") for x in path.parts)]
+    paths = {file: file.relative_to(home) for file in album.files}
+    files = [f for f, path in paths.items() if not any(x.startswith(".") for x in path.parts)]
     named: list[tuple[str, NDArray[np.uint8]]] = []
     grey = True
     for number, file in enumerate(files):
         reading.progress(f"reading {album.name}", number / len(files))
-        name = file.relative_to(home).as_posix()
+        name = paths[file].as_posix()
         loaded = _load(file, shape)
         if isinstance(loaded, str):
             reading.bad.add(loaded, (Path(home.name) / name).as_posix())

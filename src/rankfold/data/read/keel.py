@@ -127,25 +127,17 @@ def _checked(
             f"{file} has {len(outputs)} outputs: {', '.join(outputs)}",
             hint="expected one output, the grade",
         )
-    output = outputs[0] if outputs else _implied_output(names, inputs)
+    left = [name for name in names if name not in inputs] if inputs else names[-1:]
+    output = outputs[0] if outputs else left[0] if len(left) == 1 else None
     used = tuple(name for name in names if not inputs or name in inputs or name == output)
-    values = {
-        name: tuple(_listed(match[1]))
-        for name, kind in kinds
-        if (match := _NOMINAL.fullmatch(kind))
-    }
+    nominal = ((name, _NOMINAL.fullmatch(kind)) for name, kind in kinds)
+    values = {name: tuple(_listed(match[1])) for name, match in nominal if match}
     ranges = {
         name: (float(match[1]), float(match[2]))
         for name, kind in kinds
         if name not in values and (match := _RANGE.search(kind))
     }
     return Header(tuple(names), values, ranges, output, used)
-
-
-def _implied_output(names: list[str], inputs: list[str]) -> str | None:
-    """The output if none is named; None: all are inputs, or several are not."""
-    left = [name for name in names if name not in inputs] if inputs else names[-1:]
-    return left[0] if len(left) == 1 else None
 
 
 def _rows(

@@ -18,7 +18,7 @@ from rankfold.data.read.columns import find_usual, listing
 from rankfold.data.read.files import base_suffix, expand
 from rankfold.data.read.reading import LINE, BadRows, Reading
 from rankfold.data.read.tables import collect, is_text, read_columns
-from rankfold.data.read.values import TEXT_TYPES, canonical, keys_of, text_columns
+from rankfold.data.read.values import TEXT_TYPES, canonical, check_distinct, keys_of, text_columns
 from rankfold.errors import UserError
 from rankfold.types import Columns, Texts, Vocabulary
 
@@ -75,7 +75,10 @@ def open_table(
     values = frame.filter(keys.is_not_null()).drop(LINE, column)
     words = text_columns(values) if typed else frozenset[str]()
     opened = KeyedTable(name, canonical(keys.drop_nulls()), values, reading.bad, words)
-    _check_keys(opened, column)
+    if len(opened.keys) == 0:
+        raise UserError(f"{name} has no usable rows", hint=reading.bad.hint())
+    hint = "a table has one row per key; is this the key column?"
+    check_distinct(opened.keys, f"column {column!r} of {name} has the key", hint)
     return opened
 
 
@@ -101,29 +104,14 @@ def _key_column(
     return wanted or (usual if usual in free else free[0])
 
 
-def _check_keys(table: KeyedTable, column: str) -> None:
-    if len(table.keys) == 0:
-        raise UserError(f"{table.name} has no usable rows", hint=table.bad.hint())
-    again = table.keys.filter(table.keys.is_duplicated())
-    if len(again):
-        raise UserError(
-            f"column {column!r} of {table.name} has the key {again[0]!r} more than once",
-            hint="a table has one row per key; is this the key column?",
-        )
-
-
 def check_common(table: KeyedTable | TextTable, keys: Vocabulary) -> None:
     """A UserError if a table has none of the keys."""
     if not bool((keys.find(table.keys) >= 0).any()):
-        theirs, ours = (part.head(3).to_list() for part in (table.keys, keys.keys))
+        theirs, ours = (", ".join(map(repr, part.head(3))) for part in (table.keys, keys.keys))
         raise UserError(
             f"{table.name} has no key in common with the data",
-            hint=f"its keys are {_some(theirs)}, those of the data {_some(ours)}",
+            hint=f"its keys are {theirs}, ..., those of the data {ours}, ...",
         )
-
-
-def _some(keys: list[Any]) -> str:
-    return ", ".join([*map(repr, keys), "..."])
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +245,7 @@ def _read_keyed_lines(path: Path) -> TextTable:
         why = [*bad.describe(), "if its first line names the columns, use --text-column NAME"]
         raise UserError(f"{path.name} has no usable rows", hint="; ".join(why))
     frame = pl.DataFrame(rows, {"key": pl.String, "text": pl.String}, orient="row")
-    again = frame["key"].filter(frame["key"].is_duplicated())
-    if len(again):
-        raise UserError(
-            f"{path.name} has the key {again[0]!r} more than once",
-            hint="write one line per key: key TAB text",
-        )
+    hint = "write one line per key: key TAB text"
+    check_distinct(frame["key"], f"{path.name} has the key", hint)
     words = as_words(frame["text"], path.name)
     return TextTable(path.name, canonical(frame["key"]), words, bad=bad)

@@ -18,7 +18,7 @@ from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.reading import LINE, Reading, spool
 from rankfold.data.read.tables import row_lines, spool_columns
-from rankfold.data.read.values import canonical, concat, keys_of, row_numbers
+from rankfold.data.read.values import canonical, check_distinct, concat, keys_of, row_numbers
 from rankfold.errors import UserError
 
 BLOCK_ROWS = 2**16  # texts in memory at a time
@@ -36,10 +36,8 @@ class QueryRows:
         assert self.texts is not None
         for first in range(0, len(self.keys), BLOCK_ROWS):
             texts = self.texts.slice(first, BLOCK_ROWS).collect().to_series()
-            usable = self.keys.slice(first, BLOCK_ROWS).is_not_null()
-            keys, texts = (
-                part.filter(usable) for part in (self.keys.slice(first, BLOCK_ROWS), texts)
-            )
+            keys = self.keys.slice(first, BLOCK_ROWS)
+            keys, texts = keys.drop_nulls(), texts.filter(keys.is_not_null())
             for start in range(0, len(keys), step):
                 yield keys.slice(start, step), texts.slice(start, step)
 
@@ -62,13 +60,15 @@ def read_queries(paths: Sequence[Path], columns: QueryColumns, reading: Reading)
                 f"{one} has a column of {what}s, {other} has none",
                 hint="use the same column names in both",
             )
-    keys = _numbered(parts) if parts[0].key is None else _joined(parts)
+    if parts[0].key is None:
+        keys = _numbered(parts)
+    else:
+        keys = concat([part.key for part in parts if part.key is not None])
+        keys = keys.cast(canonical(keys.drop_nulls()).dtype)
     texts = [part.frame.select(text=part.text) for part in parts if part.text is not None]
-    if texts and (again := keys.filter(keys.is_duplicated() & keys.is_not_null())).len():
-        raise UserError(
-            f"the key {again[0]!r} occurs more than once",
-            hint="keys identify the results; use --query-column none to number the rows",
-        )
+    if texts:
+        hint = "keys identify the results; use --query-column none to number the rows"
+        check_distinct(keys, "the input has the key", hint)
     return QueryRows(keys, pl.concat(texts) if texts else None)
 
 
@@ -103,13 +103,14 @@ def _read_table(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
 
     frame = spool_columns(path, pick, reading)
     key, text = chosen[-1]
+    keys = None
+    if key is not None:
+        rows = frame.select(LINE, key).collect()
+        keys = keys_of(rows, key, path.name)
+        reading.bad.add_rows("a missing query", rows[LINE].filter(keys.is_null()), path.name)
     if text is not None:  # a UserError unless it is text
         as_words(frame.select(text).head(0).collect()[text], path.name)
-    return _Part(
-        frame,
-        None if key is None else _keys(frame, key, path.name, reading),
-        None if text is None else pl.col(text).cast(pl.String),
-    )
+    return _Part(frame, keys, None if text is None else pl.col(text).cast(pl.String))
 
 
 def _holds_lines(path: Path, columns: QueryColumns) -> bool:
@@ -146,13 +147,6 @@ def _choose(names: Sequence[str], columns: QueryColumns, table: str) -> QueryCol
     return chosen
 
 
-def _keys(frame: pl.LazyFrame, name: str, table: str, reading: Reading) -> pl.Series:
-    rows = frame.select(LINE, name).collect()
-    keys = keys_of(rows, name, table)
-    reading.bad.add_rows("a missing query", rows[LINE].filter(keys.is_null()), table)
-    return keys
-
-
 def _numbered(parts: Sequence[_Part]) -> pl.Series:
     """The number of each usable row among all rows of all files."""
     numbers, n = [], 0
@@ -162,8 +156,3 @@ def _numbered(parts: Sequence[_Part]) -> pl.Series:
         numbers.append(row_numbers(lines, all_lines) + n)
         n += len(all_lines)
     return pl.concat(numbers)
-
-
-def _joined(parts: Sequence[_Part]) -> pl.Series:
-    joined = concat([part.key for part in parts if part.key is not None])
-    return joined.cast(canonical(joined.drop_nulls()).dtype)

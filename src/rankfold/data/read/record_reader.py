@@ -41,7 +41,8 @@ def read(
 ) -> pl.LazyFrame:
     """The well-formed records of a text table: the chosen columns as text, lines in ``LINE``."""
     if base_suffix(path) in JSON_LINES:
-        names = choose(_json_names(path))
+        every = {name for _, record in objects(path) for name in record or ()}
+        names = choose(json_order(path, every))
         rows = _json_rows(path, names, reading)
     else:
         head = csv_head(path, separator, header=header)
@@ -196,14 +197,6 @@ _QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"')
 
 
 # ---------------------------------------------------------------------------------- JSON lines
-
-
-def _json_names(path: Path) -> list[str]:
-    """The field names of all objects."""
-    names: set[str] = set()
-    for _, record in objects(path):
-        names.update(record or ())
-    return json_order(path, names)
 
 
 def json_order(path: Path, names: Iterable[str]) -> list[str]:

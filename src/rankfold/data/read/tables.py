@@ -101,9 +101,7 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
 
     def collect(raw: pl.LazyFrame) -> pl.Series:
         (name,) = _column_names(raw)
-        where = f"column {name!r} of {path.name}"
-        key = values.key(pl.col(name), raw.collect_schema()[name], where)
-        return raw.select(key.alias("query")).drop_nulls().collect().to_series()
+        return values.keys_of(raw.select(name).collect(), name, path.name).drop_nulls()
 
     return _scan(path, choose, collect, reading)
 

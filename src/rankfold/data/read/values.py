@@ -28,6 +28,13 @@ def canonical(keys: pl.Series) -> pl.Series:
     return keys
 
 
+def check_distinct(keys: pl.Series, where: str, hint: str) -> None:
+    """A UserError if a key occurs more than once: ``where`` is the beginning of its message."""
+    again = keys.filter(keys.is_duplicated() & keys.is_not_null())
+    if len(again):
+        raise UserError(f"{where} {again[0]!r} more than once", hint=hint)
+
+
 def concat(columns: Sequence[pl.Series]) -> pl.Series:
     """Columns, one after another; if their types differ, they become text."""
     mixed = len({column.dtype for column in columns}) > 1

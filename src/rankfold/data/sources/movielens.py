@@ -45,26 +45,16 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
 
 
 def _scan(path: Path) -> pl.LazyFrame:
-    layout = _layout(path)
-    columns = scan_csv(
-        path,
-        _schema(layout.separator),
-        skip_lines=layout.header_lines,
-        separator=layout.separator[0],
-    )
-    return columns.select(list(COLUMNS))
-
-
-def _layout(path: Path) -> _Layout:
     _, first_line = next(lines(path), (1, ""))
-    for layout in _LAYOUTS:
-        if re.fullmatch(layout.first_line, first_line):
-            return layout
-    raise UserError(
-        f"{path} is not a file of MovieLens ratings: its first line is {first_line[:80]!r}",
-        hint="expected four numbers separated by tabs (u.data) or by :: (ratings.dat), "
-        "or the header userId,movieId,rating,timestamp (ratings.csv)",
-    )
+    layout = next((one for one in _LAYOUTS if re.fullmatch(one.first_line, first_line)), None)
+    if layout is None:
+        raise UserError(
+            f"{path} is not a file of MovieLens ratings: its first line is {first_line[:80]!r}",
+            hint="expected four numbers separated by tabs (u.data) or by :: (ratings.dat), "
+            "or the header userId,movieId,rating,timestamp (ratings.csv)",
+        )
+    how = {"skip_lines": layout.header_lines, "separator": layout.separator[0]}
+    return scan_csv(path, _schema(layout.separator), **how).select(list(COLUMNS))
 
 
 def _schema(separator: str) -> dict[str, type[pl.DataType]]:

@@ -31,7 +31,7 @@ def read(paths: list[Path], reading: Reading) -> pl.LazyFrame:
 
 
 def _blocks(path: Path) -> Iterator[pl.DataFrame]:
-    """The ratings of a file, a few megabytes at a time; the movie goes on in the next block."""
+    """The ratings of a file, a few megabytes at a time; a movie may continue in the next block."""
     movie: int | None = None
     with open_binary(path) as file:
         while text := file.read(BLOCK) + file.readline():

@@ -158,9 +158,7 @@ def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Inte
         tensors |= {
             _TOWER + key: t.clone() for key, t in tower.items() if not key.startswith("own")
         }
-        columns = data.candidate_features.columns
-        levels = {column: list(levels) for column, levels in columns.levels.items()}
-        notes = {"candidate_columns": {"numbers": list(columns.numbers), "levels": levels}}
+        notes = {"candidate_columns": data.candidate_features.columns.to_json()}
     return Model(name, asdict(config), tensors, notes)
 
 

@@ -115,21 +115,20 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
         valid = comparison.usable(config.mask, batch, pool, rows)
         return ball.losses(batch, pool, valid, config)
 
+    def export() -> Model:
+        """The model whose inner products order candidates as distances in the ball do."""
+        model = base.model_of("sml", config, ball.encoder, data, rows)
+        return replace(model, tensors={**model.tensors, **as_products(**base.vectors(ball, rows))})
+
     task = Task(
         module=ball,
         batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
         losses=losses,
-        export=lambda: _exported(config, ball, data, rows),
+        export=export,
         sides=ball.sides,
         batch_candidates=pools.batch_candidates,
     )
     return train(task, config, run)
-
-
-def _exported(config: SmlConfig, ball: UnitBall, data: Dataset, rows: Interactions) -> Model:
-    """The model whose inner products order candidates as distances in the ball do."""
-    model = base.model_of("sml", config, ball.encoder, data, rows)
-    return replace(model, tensors={**model.tensors, **as_products(**base.vectors(ball, rows))})
 
 
 def _encode_new(model: Model, features: Features) -> Tensor:

@@ -61,7 +61,7 @@ class TextIndex(NamedTuple):
     idf: Tensor  # [V], 0 for a word in no text
     word_pairs: Tensor  # [P] ascending: a * T + b for adjacent words a, b
     queries: Interactions  # [V, M], the texts of a word and its tf-idf in each
-    candidates: Interactions  # [V, N], likewise
+    candidates: Interactions  # [V, N], the same for candidates
     chosen: Interactions  # [M, N], the training pairs
 
     @property
@@ -76,11 +76,6 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     config = replace(config, label_weight=choose_label_weight(index, config, data, run))
     model = Model("text-neighbours", asdict(config), to_tensors(index))
     yield Step(1, 0.0, model, dict, final=True)
-
-
-def _open_model(model: Model) -> Opened:
-    index, config = from_tensors(model.tensors), Config(**model.config)
-    return Opened(search_texts=partial(search, index, config))
 
 
 def search(
@@ -114,9 +109,15 @@ SPACE: Space = {
     "label_weight": Range(0.05, 2.0, log=True),
     "bigrams": Choices((True, False)),
 }
-_SUMMARY = "what queries with similar words chose, and candidates with similar words"
 METHOD = Method(
-    _SUMMARY, Config, "texts", fit, _open_model, ("texts",), own_search=True, space=SPACE
+    "what queries with similar words chose, and candidates with similar words",
+    Config,
+    "texts",
+    fit,
+    lambda m: Opened(search_texts=partial(search, from_tensors(m.tensors), Config(**m.config))),
+    ("texts",),
+    own_search=True,
+    space=SPACE,
 )
 
 
@@ -129,7 +130,10 @@ def score_parts(index: TextIndex, bags: Texts, neighbours: int) -> tuple[Tensor,
     if neighbours == 0:
         return torch.zeros_like(similarity), similarity
     nearest = top_k(cosines(bags, index.queries), neighbours)
-    return _chosen_by(nearest, index.chosen), similarity
+    weights = nearest.scores.clamp(min=0)
+    weights /= weights.sum(dim=1, keepdim=True).clamp(min=1e-30)
+    zeros = torch.zeros_like(similarity)
+    return add_choices(zeros, TopK(nearest.ids, weights), index.chosen), similarity
 
 
 def cosines(bags: Texts, lists: Interactions) -> Tensor:
@@ -148,14 +152,6 @@ def cosines(bags: Texts, lists: Interactions) -> Tensor:
         texts, weights = lists.candidates[start:stop], lists.grades[start:stop]
         scores[row].index_add_(0, texts, weights, alpha=weight)
     return scores
-
-
-def _chosen_by(nearest: TopK, chosen: Interactions) -> Tensor:
-    """Shares of the nearest queries, weighted by cosine, that chose each candidate; [B, N]."""
-    weights = nearest.scores.clamp(min=0)
-    weights /= weights.sum(dim=1, keepdim=True).clamp(min=1e-30)
-    zeros = weights.new_zeros(len(weights), chosen.n_candidates)
-    return add_choices(zeros, TopK(nearest.ids, weights), chosen)
 
 
 def add_choices(scores: Tensor, nearest: TopK, chosen: Interactions, weight: float = 1.0) -> Tensor:
@@ -234,7 +230,10 @@ def build_index(data: Dataset, device: torch.device, *, bigrams: bool) -> TextIn
     """Inverted lists of training queries and candidates; idf comes from these texts."""
     chosen = data.split("train").to(device)
     queries = only(query_texts(data, None, device), chosen.counts() > 0)
-    candidates = _candidate_texts(data, device)
+    offsets = torch.zeros(chosen.n_candidates + 1, dtype=torch.int64, device=device)
+    candidates = Texts(offsets, torch.empty(0, dtype=torch.int32, device=device))
+    if data.candidate_texts is not None:
+        candidates = data.candidate_texts.to(device)
     word_pairs = torch.empty(0, dtype=torch.int64, device=device)
     if bigrams:
         word_pairs = common_pairs([queries, candidates], data.n_tokens, min_count=1)
@@ -273,14 +272,6 @@ def only(texts: Texts, kept: Tensor) -> Texts:
     offsets = pad((texts.counts() * kept).cumsum(0), (1, 0))
     weights = None if texts.weights is None else texts.weights[of_word]
     return Texts(offsets, texts.tokens[of_word], weights)
-
-
-def _candidate_texts(data: Dataset, device: torch.device) -> Texts:
-    """The candidates' texts; empty texts if the data has none."""
-    if data.candidate_texts is not None:
-        return data.candidate_texts.to(device)
-    offsets = torch.zeros(data.split("train").n_candidates + 1, dtype=torch.int64, device=device)
-    return Texts(offsets, torch.empty(0, dtype=torch.int32, device=device))
 
 
 # ---------------------------------------------------------------------------------- the model

@@ -14,11 +14,11 @@ _K = 5
 _MAX_WORDS = 60  # of a text
 
 
-def examples_of(ranker: Ranker, data: Dataset, seed: int = 0) -> list[dict[str, Any]]:
-    """The best candidates of a few queries, drawn by ``seed``; correct ones are marked."""
+def examples_of(ranker: Ranker, data: Dataset) -> list[dict[str, Any]]:
+    """The best candidates of a few queries, drawn at random; correct ones are marked."""
     truth = data.split("test")
     rows = truth.counts().nonzero().flatten()
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
     rows = rows[order[:_N_QUERIES].sort().values]
     keys = data.queries.take(rows).to_list()
     ranking, texts = ranker.search(keys, k=_K), _texts_of(data, rows)
@@ -35,17 +35,9 @@ def examples_of(ranker: Ranker, data: Dataset, seed: int = 0) -> list[dict[str, 
         ]
         missed = [one for one in wanted if one not in got][:_K]
         words = _labels(data.candidates, torch.tensor([wanted[one] for one in missed]).long())
-        examples.append(
-            {
-                "query": key,
-                "text": texts[place],
-                "candidates": candidates,
-                "missed": [
-                    {"candidate": one, "text": text}
-                    for one, text in zip(missed, words, strict=True)
-                ],
-            }
-        )
+        also = [{"candidate": o, "text": text} for o, text in zip(missed, words, strict=True)]
+        example = {"query": key, "text": texts[place], "candidates": candidates, "missed": also}
+        examples.append(example)
     return examples
 
 
@@ -66,11 +58,7 @@ def _texts_of(data: Dataset, rows: Tensor) -> list[str | None]:
     numbers = json.loads(data.tokenizer)["model"]["vocab"]
     wanted = set(texts.tokens.tolist())
     words = {number: word for word, number in numbers.items() if number in wanted}
-    parts = texts.tokens.split(texts.counts().tolist())
-    return [_join([words[token] for token in part.tolist()]) for part in parts]
-
-
-def _join(words: list[str]) -> str:
-    """Words or word pieces as one text."""
-    more = " ..." if len(words) > _MAX_WORDS else ""
-    return " ".join(words[:_MAX_WORDS]).replace(" ##", "") + more
+    parts = [part.tolist() for part in texts.tokens.split(texts.counts().tolist())]
+    ends = [" ..." if len(part) > _MAX_WORDS else "" for part in parts]
+    shown = [" ".join(words[token] for token in part[:_MAX_WORDS]) for part in parts]
+    return [text.replace(" ##", "") + end for text, end in zip(shown, ends, strict=True)]

@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 from rankfold.config import check_names, normalize_none
 from rankfold.errors import UserError
-from rankfold.metrics import parse, parse_graded
-from rankfold.metrics.graded import check_two_grades
-from rankfold.tasks.fit.plan import DEFAULT_METRIC, find_method
+from rankfold.methods import find_method
+from rankfold.metrics import parse
+from rankfold.metrics.graded import check_two_grades, parse_graded
+from rankfold.tasks.fit.plan import DEFAULT_METRIC
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, CompareOptions
 from rankfold.tasks.tune.plan import parse_budget
@@ -62,6 +63,12 @@ class ComparePlan:
     @property
     def selected_by(self) -> str:
         return self.options.metric or DEFAULT_METRIC[self.data.kind]
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The options of every fit."""
+        own = {name: getattr(self.options, name) for name in ("patience", "device")}
+        return {"metric": self.selected_by, **own}
 
     @property
     def tunes(self) -> bool:
@@ -279,9 +286,7 @@ def _check_entry(entry: Entry, plan: ComparePlan) -> None:
             hint=f"rename one: a={entry.method},b={entry.method}@100",
         )
     check_names(find_method(entry.method).config, entry.settings)
-    names = ("metric", "patience", "device")
-    shared = {name: getattr(plan.options, name) for name in names}
-    make_fit_plan(entry.method, plan.data, {**entry.settings, **shared})
+    make_fit_plan(entry.method, plan.data, {**entry.settings, **plan.shared})
 
 
 def _metrics(given: Sequence[str] | str | None, data: Dataset) -> list[str]:
@@ -311,10 +316,6 @@ def _check_budget(plan: ComparePlan) -> None:
             "tuning needs optuna, which is not installed",
             hint="pip install 'rankfold[tune]', or compare the defaults without --trials, --budget",
         )
-    _check_test(data)
-
-
-def _check_test(data: Dataset) -> None:
     hint = "prepare the data with another --split"
     held_out = data.graded("test") if data.kind == "graded" else data.split("test")
     if (len(held_out) if isinstance(held_out, Graded) else held_out.n_pairs) == 0:

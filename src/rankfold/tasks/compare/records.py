@@ -9,7 +9,6 @@ DIR/runs/NAME/model-0/    its model, until it is tested
 DIR/runs/NAME/error.txt   the traceback of a failure, until the next attempt
 """
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from typing import Any
 from torch import Tensor
 
 from rankfold import storage
-from rankfold.errors import UserError
 from rankfold.tasks.compare.plan import ComparePlan, Entry
-from rankfold.training.checkpoint import describe_difference, path_of
+from rankfold.training.checkpoint import check_same, path_of, remove
 
 _BEGUN = "begun"
+_HOLDS, _HINT = "holds a comparison", "choose another --out, or give the same settings to resume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def open_folder(plan: ComparePlan) -> Iterator[None]:
     """Create or open the folder of a comparison and lock it; a UserError for another plan."""
     if (plan.out / storage.MANIFEST).exists():
         saved = storage.read(plan.out, "comparison").manifest["plan"]
-        _check_same(plan.out, saved, plan.identity())
+        check_same(f"{plan.out} {_HOLDS}", saved, plan.identity(), _HINT)
     else:
         plan.out.absolute().parent.mkdir(parents=True, exist_ok=True)
         storage.write(plan.out, "comparison", {"plan": plan.identity()}, {})
@@ -61,9 +60,9 @@ def _check_entry(plan: ComparePlan, entry: Entry) -> None:
     folders = sorted(home.glob("*/")) if home.exists() else []
     finished = [f for f in folders if f.name == "tuned" or f.name.startswith("seed-")]
     for folder in finished:
-        _check_same(home, _identity_in(folder), entry.identity())
+        check_same(f"{home} {_HOLDS}", _identity_in(folder), entry.identity(), _HINT)
     if folders and not finished and not _belongs(home / _BEGUN, entry):
-        drop(home)
+        remove(home)
 
 
 def begin(plan: ComparePlan, entry: Entry) -> None:
@@ -98,12 +97,7 @@ def error_of(plan: ComparePlan, entry: Entry) -> Path:
 def drop_model(plan: ComparePlan, entry: Entry, seed: int) -> None:
     path = model_of(plan, entry, seed)
     for folder in (path, path_of(path)):
-        drop(folder)
-
-
-def drop(path: Path) -> None:
-    """Remove a folder, if it exists."""
-    shutil.rmtree(path, ignore_errors=True)
+        remove(folder)
 
 
 def save(
@@ -125,12 +119,3 @@ def load(plan: ComparePlan, entry: Entry, name: str) -> storage.Folder | None:
     """A part that was finished before; None without one."""
     path = home_of(plan, entry) / name
     return storage.read(path, "run", full=True) if path.exists() else None
-
-
-def _check_same(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    difference = describe_difference(saved, wanted)
-    if difference is not None:
-        raise UserError(
-            f"{path} holds a comparison with {difference}",
-            hint="choose another --out, or give the same settings to resume",
-        )

@@ -4,7 +4,9 @@ import csv
 import io
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,22 +17,14 @@ from numpy.typing import NDArray
 
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.metrics import more_is_better, parse_graded
+from rankfold.metrics import more_is_better
+from rankfold.metrics.graded import parse_graded
 from rankfold.models.grader import names_of
+from rankfold.tasks import statistics
 from rankfold.tasks.compare.plan import ComparePlan, command_of
 from rankfold.tasks.compare.published import published
 from rankfold.tasks.compare.records import Outcome
-from rankfold.tasks.compare.statistics import (
-    Floats,
-    flip_test,
-    graded_draws,
-    holm,
-    interval_of,
-    mean_intervals,
-    p_of_draws,
-    seed_test,
-    spread,
-)
+from rankfold.tasks.statistics import Floats
 
 _FORMAT = 1
 _SIGNIFICANCE = 0.05  # a method is tied with the best unless its p is below
@@ -43,7 +37,10 @@ def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     graded = plan.data.kind == "graded"
     intervals, tests = _test_graders(plan, done) if graded else _test_rankers(plan, done)
     methods = [_method(plan, outcome, intervals) for outcome in outcomes]
-    _trim_examples(methods, plan.metrics[0])
+    good = [method for method in methods if method["error"] is None]
+    good.sort(key=lambda method: -method["metrics"][plan.metrics[0]]["mean"])
+    for method in good[_N_WITH_EXAMPLES:]:
+        method["examples"] = None
     return {
         "format": _FORMAT,
         "data": {
@@ -108,9 +105,7 @@ def _method(plan: ComparePlan, outcome: Outcome, intervals: Intervals) -> dict[s
         "settings": first.get("settings", dict(entry.settings)),
         "trials": None if outcome.tuned is None else outcome.tuned["trials"],
         "metrics": {
-            name: _value(
-                [record["metrics"][name] for record in records], intervals.get((entry.name, name))
-            )
+            name: _value(_of_seeds(outcome, name), intervals.get((entry.name, name)))
             for name in (plan.metrics if records else ())
         },
         "fit_seconds": [record["fit_seconds"] for record in records],
@@ -192,14 +187,6 @@ def quarters(counts: NDArray[np.int64]) -> list[tuple[str, NDArray[np.bool_]]]:
     return groups if len(groups) > 1 else []
 
 
-def _trim_examples(methods: Sequence[dict[str, Any]], metric: str) -> None:
-    """Remove the examples of all but the best methods."""
-    good = [method for method in methods if method["error"] is None]
-    good.sort(key=lambda method: -method["metrics"][metric]["mean"])
-    for method in good[_N_WITH_EXAMPLES:]:
-        method["examples"] = None
-
-
 # ---------------------------------------------------------------------------------- tests
 
 
@@ -215,12 +202,12 @@ def _test_rankers(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals
         if metric not in done[0].seeds[0].tensors("values"):
             continue
         values = np.stack([_seed_mean(outcome, metric) for outcome in done])
-        for name, (low, high) in zip(names, mean_intervals(values), strict=True):
+        for name, (low, high) in zip(names, statistics.mean_intervals(values), strict=True):
             intervals[name, metric] = (float(low), float(high))
         if more_is_better(metric):
             best = _best(done, values.mean(axis=1))
             differences = np.delete(values - values[best], best, axis=0)
-            p = flip_test(differences).tolist() if len(differences) else []
+            p = statistics.flip_test(differences).tolist() if len(differences) else []
             tests[metric] = _test(done, metric, best, p)
     return intervals, tests
 
@@ -232,14 +219,14 @@ def _test_graders(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals
     kept = [[folder.tensors("values") for folder in outcome.seeds] for outcome in done]
     scores = [[seed["scores"] for seed in seeds] for seeds in kept]
     specs = [parse_graded(metric) for metric in plan.metrics]
-    draws = graded_draws(scores, kept[0][0]["grades"], len(plan.data.candidates), specs)
+    draws = statistics.graded_draws(scores, kept[0][0]["grades"], len(plan.data.candidates), specs)
     names, intervals, tests = [outcome.entry.name for outcome in done], {}, {}
     for place, metric in enumerate(plan.metrics):
         for name, samples in zip(names, draws[:, place], strict=True):
-            intervals[name, metric] = interval_of(samples)
+            intervals[name, metric] = statistics.interval_of(samples)
         best = _best(done, np.array([fmean(_of_seeds(outcome, metric)) for outcome in done]))
         drawn = np.delete(draws[:, place] - draws[best, place], best, axis=0)
-        p = [p_of_draws(row) for row in drawn]
+        p = [statistics.p_of_draws(row) for row in drawn]
         tests[metric] = _test(done, metric, best, p)
     return intervals, tests
 
@@ -248,12 +235,14 @@ def _test(done: Sequence[Outcome], metric: str, best: int, p: Sequence[float]) -
     """Each method against the best one; ``p``: of the others, over queries or rows."""
     top, others = done[best], [outcome for outcome in done if outcome is not done[best]]
     top_values = _of_seeds(top, metric)
-    pooled = spread([_of_seeds(outcome, metric) for outcome in done])
-    by_seeds = [seed_test(_of_seeds(outcome, metric), top_values, pooled) for outcome in others]
+    pooled = statistics.spread([_of_seeds(outcome, metric) for outcome in done])
+    by_seeds = [
+        statistics.seed_test(_of_seeds(outcome, metric), top_values, pooled) for outcome in others
+    ]
     known = [value for value in by_seeds if value is not None]
-    training_p: Sequence[float | None] = holm(known) or [None] * len(others)
+    training_p: Sequence[float | None] = statistics.holm(known) or [None] * len(others)
     tests = {}
-    for outcome, one, all_, training in zip(others, p, holm(p), training_p, strict=True):
+    for outcome, one, all_, training in zip(others, p, statistics.holm(p), training_p, strict=True):
         tests[outcome.entry.name] = {
             "difference": fmean(_of_seeds(outcome, metric)) - fmean(top_values),
             "p": one,
@@ -322,21 +311,13 @@ def _common_width(outcomes: Sequence[Outcome]) -> int | None:
 
 
 def _machine() -> dict[str, Any]:
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError, IndexError):
+        cpu = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)[0]
     return {
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "cpu": _cpu(),
-        "gpu": gpu,
+        "cpu": cpu,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.platform(),
     }
-
-
-def _cpu() -> str:
-    """The name of the processor, or of its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

@@ -2,9 +2,9 @@
 
 import gc
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +25,8 @@ from rankfold.tasks.evaluate_ranking import evaluate_ranking
 from rankfold.tasks.fit import fit
 from rankfold.tasks.options import Certainty
 from rankfold.tasks.tune import tune
-from rankfold.tasks.tune.records import MODEL
+from rankfold.tasks.tune.folder import MODEL
+from rankfold.training.checkpoint import remove
 from rankfold.training.history import History, Report, validation_score
 from rankfold.types import Model, Progress, Step
 
@@ -64,8 +65,7 @@ def _tuned(plan: ComparePlan, entry: Entry, progress: Progress) -> Mapping[str, 
     saved = records.load(plan, entry, "tuned")
     if saved is None:
         saved = records.save(plan, entry, "tuned", _tune(plan, entry, progress))
-    record: Mapping[str, Any] = saved.manifest["record"]
-    return record
+    return dict(saved.manifest["record"])
 
 
 def _tune(plan: ComparePlan, entry: Entry, progress: Progress) -> dict[str, Any]:
@@ -78,22 +78,18 @@ def _tune(plan: ComparePlan, entry: Entry, progress: Progress) -> dict[str, Any]
             out=folder,
             trials=plan.options.trials,
             budget=plan.options.budget,
-            metric=plan.selected_by,
             space=plan.space(entry),
-            patience=plan.options.patience,
             seed=entry.first_seed,
             fixed=entry.settings,
-            device=plan.options.device,
+            **plan.shared,
             report=lambda word, share: progress(f"{entry.name}, {word}", share),
         )
-    trials: dict[str, Any] = {
-        name: sum(trial.state == state for trial in result.trials)
-        for name, state in (("done", "complete"), ("pruned", "pruned"), ("failed", "failed"))
-    }
-    trials["seconds"] = sum(trial.seconds for trial in result.trials)
+    states = Counter(trial.state for trial in result.trials)
+    trials: dict[str, Any] = {"done": states["complete"], "pruned": states["pruned"]}
+    trials |= {"failed": states["failed"], "seconds": sum(one.seconds for one in result.trials)}
     record = {"settings": dict(result.settings), "score": result.score, "trials": trials}
     del result
-    records.drop(folder / MODEL)
+    remove(folder / MODEL)
     _free_memory()
     return record
 
@@ -131,7 +127,9 @@ def _fit_and_test(
             record, values = _test_grader(plan, model, report)
         else:
             record, values = _test_ranker(plan, model, report)
-        record |= _describe_fit(model.model) | {"seed": seed, "model_bytes": _size(path)}
+        files = storage.read(path, "model").manifest["files"]  # the manifest itself holds times
+        size = sum(file["size"] for file in files.values())
+        record |= _describe_fit(model.model) | {"seed": seed, "model_bytes": size}
         del model
         _free_memory()
     return {**record, "peak_bytes": peak.bytes}, values
@@ -148,11 +146,9 @@ def _fit(
             out=records.model_of(plan, entry, seed),
             resume=True,
             refit=plan.options.refit,
-            metric=plan.selected_by,
-            patience=plan.options.patience,
             seed=seed,
-            device=plan.options.device,
             report=report,
+            **plan.shared,
             **settings,
         )
 
@@ -229,12 +225,6 @@ def _steps(notes: Mapping[str, Any]) -> list[dict[str, float]]:
                 points.append({"seconds": seconds, "score": score})
     score = validation_score(notes)
     return points if points or score is None else [{"seconds": seconds, "score": score}]
-
-
-def _size(path: Path) -> int:
-    """Bytes of a model's files without the manifest, which holds times."""
-    files = storage.read(path, "model").manifest["files"]
-    return sum(entry["size"] for entry in files.values())
 
 
 def _free_memory() -> None:

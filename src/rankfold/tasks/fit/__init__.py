@@ -18,16 +18,13 @@ from rankfold.methods import METHODS
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.fit.gather import gather_model
-from rankfold.tasks.fit.plan import FitPlan, find_method, make_plan
-from rankfold.tasks.fit.run import make_run, refit_follows, run_steps, score_rows
+from rankfold.tasks.fit.plan import FitPlan, make_plan
+from rankfold.tasks.fit.run import gather_model, make_run, refit_follows, run_steps, score_rows
 from rankfold.tasks.options import FitOptions, listed
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
-from rankfold.types import Dataset, Model, SplitName, Vocabulary
-
-__all__ = ["find_method", "fit"]
+from rankfold.types import Model, SplitName, Vocabulary
 
 
 def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
@@ -87,7 +84,9 @@ def _find_checkpoint(plan: FitPlan) -> Checkpoint | None:
     if not path.exists():
         return None
     saved = checkpoint.load(path, plan.comm)
-    checkpoint.check_same_fit(path, saved.identity, plan.identity())
+    hint = "give the settings it was made with, or start over without --resume"
+    what = f"the checkpoint {path} was made"
+    checkpoint.check_same(what, saved.identity, plan.identity(), hint)
     return saved
 
 
@@ -178,15 +177,11 @@ def _make_ranker(plan: FitPlan, model: Model) -> Ranker:
     """A ranker with its keys and seen pairs; with texts only if the method ranks by them."""
     data, texts = plan.data, {}
     if plan.comm.size > 1:
-        data = as_data(plan.source) if plan.comm.rank == 0 else _with_own_keys(data)
+        n, keys, first = data.split("train").n_queries, data.queries, data.first
+        own = Vocabulary(n, lambda: keys.keys.slice(first, n))  # the keys of its own queries
+        data = as_data(plan.source) if plan.comm.rank == 0 else replace(data, queries=own, first=0)
     if plan.method.data_kind == "texts":
         texts = {name: getattr(data, name) for name in ("tokenizer", "n_tokens")}
         texts["texts"] = data.query_texts
     seen = replace(data, excluded=None).seen("test")
     return Ranker(model, data.queries, data.candidates, seen, data.excluded, **texts)
-
-
-def _with_own_keys(data: Dataset) -> Dataset:
-    """Data of one process, with the keys of its own queries only."""
-    n, keys = data.split("train").n_queries, data.queries
-    return replace(data, queries=Vocabulary(n, lambda: keys.keys.slice(data.first, n)), first=0)

@@ -13,8 +13,8 @@ from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import connect
-from rankfold.errors import UserError, find
-from rankfold.methods import METHODS
+from rankfold.errors import UserError
+from rankfold.methods import METHODS, find_method
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
 from rankfold.tasks.options import FitOptions
@@ -110,10 +110,6 @@ def make_plan(name: str, data: Any, given: Mapping[str, Any]) -> FitPlan:
     elif plan.out is None and options.resume:
         raise UserError("resume needs the folder of the model", hint="give out=")
     return plan
-
-
-def find_method(name: str) -> Method:
-    return find(METHODS, name, "method")
 
 
 def _check_ranks_agree(plan: FitPlan) -> None:

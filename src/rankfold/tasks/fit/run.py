@@ -1,10 +1,10 @@
-"""The loop over a method's steps, and the run that they are given.
+"""The loop over a method's steps, the run that they are given, and the model of all processes.
 
 Each step is scored on validation; the loop writes checkpoints and stops early.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -15,16 +15,18 @@ from rankfold.distributed.collectives import row_offset
 from rankfold.distributed.connection import device_of
 from rankfold.index.inverted import build_index
 from rankfold.interrupts import deferred_interrupt
-from rankfold.metrics import METRICS, MetricSpec, judge, parse
+from rankfold.kernels.sparse import in_file
+from rankfold.metrics import METRICS, MetricSpec, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
-from rankfold.tasks.fit.gather import with_all_candidates
+from rankfold.metrics.judged import judge
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.tally import score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History, timed
-from rankfold.types import Comm, Dataset, Graded, Interactions, Model, Run
+from rankfold.types import Dataset, Graded, Interactions, Model, Run
 
+_OF_PAIRS = ("candidates_of_queries", "grades_of_queries")  # tensors with a row per pair
 _Validate = Callable[[Model], float]
 
 
@@ -50,12 +52,10 @@ def run_steps(
                 history.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
             if plan.comm.rank == 0:
                 plan.options.report(history, step)
-            late, due, stop = _any_rank(
-                plan.comm,
-                _is_late(plan, history, monotonic() - started),
-                monotonic() - saved >= plan.options.checkpoint_seconds,
-                interrupted(),
-            )
+            due = monotonic() - saved >= plan.options.checkpoint_seconds
+            votes = [_is_late(plan, history, monotonic() - started), due, interrupted()]
+            # clocks and signals differ between processes: the vote of any of them counts
+            late, due, stop = plan.comm.sum(torch.tensor(votes, dtype=torch.int32)).bool().tolist()
             over = step.whole and (late or history.is_over(step, plan.patience))
             if over and not (stop and refit_follows(plan, history)):
                 return
@@ -73,11 +73,6 @@ def run_steps(
 
 def refit_follows(plan: FitPlan, history: History) -> bool:
     return plan.options.refit and plan.data.validation is not None and history.phase == "fit"
-
-
-def _any_rank(comm: Comm, *votes: bool) -> tuple[bool, ...]:
-    """For each vote, whether any process has it: clocks and signals differ between processes."""
-    return tuple(bool(votes) for votes in comm.sum(torch.tensor(votes, dtype=torch.int32)))
 
 
 def _is_late(plan: FitPlan, history: History, seconds: float) -> bool:
@@ -153,7 +148,14 @@ def make_judge(plan: FitPlan, data: Dataset) -> ValidationJudge | None:
 def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) -> _Validate | None:
     """A function that scores a model on the judge's queries, or on all graded rows."""
     if data.kind == "graded" and data.validation is not None:
-        return _graded_validator(plan, data.graded("validation"))
+        rows, spec = data.graded("validation"), parse_graded(plan.metric)
+        grades, n_grades = plan.comm.gather(rows.grades), len(plan.data.candidates)
+
+        def grade(model: Model) -> float:
+            scores = plan.comm.gather(score_rows(plan, model, rows))
+            return graded_mean(scores, grades, n_grades, spec)
+
+        return grade
     if judge is None:
         return None
     options: dict[str, Any] = {
@@ -171,19 +173,71 @@ def make_validator(plan: FitPlan, data: Dataset, judge: ValidationJudge | None) 
     return validate
 
 
-def _graded_validator(plan: FitPlan, rows: Graded) -> _Validate:
-    spec = parse_graded(plan.metric)
-    grades, n_grades = plan.comm.gather(rows.grades), len(plan.data.candidates)
-
-    def validate(model: Model) -> float:
-        scores = plan.comm.gather(score_rows(plan, model, rows))
-        return graded_mean(scores, grades, n_grades, spec)
-
-    return validate
-
-
 def score_rows(plan: FitPlan, model: Model, rows: Graded) -> Tensor:
     """One score per graded row, by a model of the plan's method; [n]."""
     score = plan.method.open(model).rows
     assert score is not None
     return score(rows)
+
+
+# ---------------------------------------------------------------------------------- all processes
+
+
+def with_all_candidates(model: Model, plan: FitPlan) -> Model:
+    """The model with all candidates, where each rank has the vectors of some."""
+    gathered = {
+        name: _all_rows(tensor, plan, on_all=True)
+        for name, tensor in model.tensors.items()  # in the same order on all ranks
+        if _is_divided(name, tensor, plan)
+    }
+    tensors = {**model.tensors, **gathered}
+    if any(table.device != model.tensors[name].device for name, table in gathered.items()):
+        tensors = {name: tensor.cpu() for name, tensor in tensors.items()}  # beside the file
+    return replace(model, tensors=tensors)
+
+
+def gather_model(model: Model, plan: FitPlan) -> Model:
+    """The model on the CPU: rank 0 has the rows of all queries, other ranks their own.
+
+    Divided candidate tables become complete on all ranks, as files private to each process.
+    """
+    tensors = {name: tensor.cpu() for name, tensor in model.tensors.items()}
+    if "offsets" in tensors:  # those of each rank count from 0
+        sizes = _all_rows(tensors["offsets"].diff(), plan, on_all=False)
+        if plan.comm.rank == 0:
+            tensors["offsets"] = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+    for name, tensor in tensors.items():
+        divided = _is_divided(name, tensor, plan)
+        if name in (*plan.method.per_query, *_OF_PAIRS) or divided:
+            table = _all_rows(tensor, plan, on_all=divided)
+            tensors[name] = table if divided or plan.comm.rank == 0 else tensor
+    return replace(model, tensors=tensors)
+
+
+def _is_divided(name: str, tensor: Tensor, plan: FitPlan) -> bool:
+    """Whether each rank has the rows of some candidates."""
+    return name in plan.method.per_candidate and len(tensor) < len(plan.data.candidates)
+
+
+def _all_rows(own: Tensor, plan: FitPlan, *, on_all: bool) -> Tensor:
+    """The rows of all processes, on rank 0 or on all; in blocks, on disk if they are too large."""
+    comm, budget = plan.comm, plan.options.memory_budget
+    receives = on_all or comm.rank == 0
+    exchange = comm.gather if on_all else comm.collect
+    if comm.size == 1:
+        return own
+    lengths = comm.gather(torch.tensor([len(own)])).tolist()
+    shape, row = (sum(lengths), *own.shape[1:]), own[:1].nbytes
+    table = own[:0]
+    if receives:
+        in_memory = shape[0] * row <= budget
+        table = own.new_empty(shape) if in_memory else in_file(shape, own.dtype)
+    step = max(1, budget // 4 // max(1, row * comm.size))
+    for start in range(0, max(lengths), step):
+        block = exchange(own[start : start + step])
+        sizes = [min(max(0, length - start), step) for length in lengths]
+        parts = block.split(sizes) if receives else []
+        for rank, part in enumerate(parts):
+            first = sum(lengths[:rank]) + start
+            table[first : first + len(part)] = part
+    return table

@@ -9,7 +9,7 @@ not been killed, unless its budget is a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from inspect import cleandoc
 from pathlib import Path
@@ -28,9 +28,8 @@ from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate import evaluate
 from rankfold.tasks.fit import fit
 from rankfold.tasks.options import TuneOptions, listed
-from rankfold.tasks.tune import records
+from rankfold.tasks.tune import folder
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan, seed_of
-from rankfold.tasks.tune.study import import_optuna, make_folder, open_study, trials_of
 from rankfold.training.history import History
 from rankfold.types import Choices, Range, Step
 
@@ -76,16 +75,16 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResu
             (``help(rankfold.fit)`` lists them).
     """
     checked = config.build(TuneOptions, {"out": out, **options})
-    import_optuna()
+    folder.import_optuna()
     plan = make_plan(method, as_data(data), checked)
-    with storage.locked(make_folder(plan.folder)):
+    with storage.locked(folder.make_folder(plan.folder)):
         trials = _run_trials(plan)
         best = best_of(trials)
         if best is None:
-            table = plan.folder / records.TRIALS
+            table = plan.folder / folder.TRIALS
             hint = f"{len(trials)} of {len(trials)} trials failed; see {table}"
             raise UserError(trials[0].message or "no trial was finished", hint=hint)
-        records.write(plan, trials)
+        folder.write_trials(plan, trials)
         assert best.score is not None
         model = _load_best(plan, best)
     return TuneResult(plan.settings(best), best.score, plan.fit.metric, trials, model)
@@ -96,31 +95,27 @@ tune.__doc__ = f"{cleandoc(tune.__doc__ or '')}\n\n{listed('Options:', TuneOptio
 
 def _run_trials(plan: TunePlan) -> list[Trial]:
     """All trials: those of earlier calls, then the missing ones."""
-    with open_study(plan) as study, deferred_interrupt() as interrupted:
-        trials = trials_of(study)
+    with folder.open_study(plan) as study, deferred_interrupt() as interrupted:
+        trials = folder.trials_of(study)
         plan = replace(plan, started=monotonic() - sum(trial.seconds for trial in trials))
-        while plan.has_next(len(trials)) and not _always_fails(trials):
+        while plan.has_next(len(trials)):
+            why = {trial.message if trial.state == "failed" else None for trial in trials}
+            if len(trials) >= _MAX_SAME_FAILURES and len(why) == 1 and None not in why:
+                break  # all failed with the same message
             _run_trial(plan, study, trials)
-            trials = trials_of(study)
-            records.write(plan, trials)
+            trials = folder.trials_of(study)
+            folder.write_trials(plan, trials)
             if interrupted():
                 raise KeyboardInterrupt
     return trials
 
 
-def _always_fails(trials: Sequence[Trial]) -> bool:
-    """True if enough trials were run, and all failed with the same message."""
-    messages = {trial.message for trial in trials if trial.state == "failed"}
-    all_failed = all(trial.state == "failed" for trial in trials)
-    return len(trials) >= _MAX_SAME_FAILURES and all_failed and len(messages) == 1
-
-
 def _load_best(plan: TunePlan, best: Trial) -> Ranker | Grader:
     """The model of the best trial; fitted again if a kill or a removal left another or none."""
-    path = plan.folder / records.MODEL
+    path = plan.folder / folder.MODEL
     model = load(path) if (path / storage.MANIFEST).exists() else None
     if model is None or model.model.notes.get("trial") != best.number:
-        records.save_model(plan, fit(**plan.fit_arguments(plan.settings(best))), best.number)
+        folder.save_model(plan, fit(**plan.fit_arguments(plan.settings(best))), best.number)
         model = load(path)
     return model
 
@@ -146,7 +141,7 @@ def _run_trial(plan: TunePlan, study: optuna.Study, before: list[Trial]) -> None
         model = fit(**arguments, seconds=limit, report=report)
         score = report.history.score if report.history.score is not None else _score(plan, model)
         if report.best is None or score > (report.best.score or 0.0):
-            records.save_model(plan, model, number)
+            folder.save_model(plan, model, number)
     except TrialPruned:
         state = TrialState.PRUNED
     except _TRIAL_ERRORS as error:

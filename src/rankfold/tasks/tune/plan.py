@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from rankfold import config
 from rankfold.errors import UserError
-from rankfold.methods import METHODS
-from rankfold.tasks.fit.plan import FitPlan, find_method
+from rankfold.methods import METHODS, find_method
+from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
 from rankfold.tasks.options import TuneOptions
 from rankfold.types import Choices, Dataset, Graded, Interactions, Space

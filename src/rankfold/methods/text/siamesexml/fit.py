@@ -95,7 +95,7 @@ def train_stages(
                     number=before + step.number,
                     final=False,
                     share=share / (config.members * epochs),
-                    state=partial(_joined, step.state, where),
+                    state=partial(lambda of_stage, own: {**of_stage(), **own}, step.state, where),
                     divided=[*step.divided, *_divided_keys(done, divided)],
                     stage=several + stage.name + then,
                 )
@@ -110,13 +110,6 @@ def _next_work(stages: list[Stage], config: ModulesConfig) -> str:
         return ", then vectors of all"
     by_shortlists = getattr(config, "negatives", "hardest") == "hardest"
     return ", then shortlists (module II)" if by_shortlists else ""
-
-
-def _joined(
-    state: Callable[[], dict[str, Tensor]], where: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """The state of a stage, and which stage it is."""
-    return {**state(), **where}
 
 
 def _divided_keys(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[str]:

@@ -18,7 +18,7 @@ BuildIndex = Callable[[Tensor], Index]
 
 
 class MinedNegatives:
-    """The result of the last mining; ``next`` mines again every so many steps.
+    """The result of the last mining; ``next`` mines again after ``every`` steps.
 
     If only some rows of a table are mined, the state still has all rows: processes divide it by
     row.

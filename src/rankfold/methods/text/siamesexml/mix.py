@@ -157,19 +157,14 @@ def _best_of_mixes(
         block = [part[start : start + rows] for part in scores]
         unwanted = hidden.part(start, min(start + rows, n_queries))
         for mix, lists in zip(choices, results, strict=True):
-            mixed = torch.add(_mixed_scores(mix, block), popularity, alpha=mix.popularity_weight)
+            mixed = block[0]
+            if len(block) == 3:
+                refined, texts, centroids = block
+                mixed = torch.lerp(texts, refined, mix.classifier_share)
+                mixed.add_(centroids, alpha=mix.centroid_weight)
+            mixed = torch.add(mixed, popularity, alpha=mix.popularity_weight)
             lists.append(best(mixed, k, unwanted))
     return [TopK(*map(torch.cat, zip(*lists, strict=True))) for lists in results]
-
-
-def _mixed_scores(mix: Mix, scores: list[Tensor]) -> Tensor:
-    """The scores of a mix for one block, without popularity."""
-    if len(scores) == 1:
-        return scores[0]
-    refined, texts, centroids = scores
-    return torch.lerp(texts, refined, mix.classifier_share).add_(
-        centroids, alpha=mix.centroid_weight
-    )
 
 
 def open_model(model: Model) -> Opened:

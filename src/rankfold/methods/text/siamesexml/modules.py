@@ -77,7 +77,8 @@ class Siamese(nn.Module):
 
     def refined(self, vectors: Tensor, rows: Tensor) -> Tensor:
         """normalise(E(z) + eta): the classifiers of candidates."""
-        return unit(vectors + _to_float32(self.refinements(rows)))
+        own: Tensor = _ToFloat32.apply(self.refinements(rows))  # type: ignore[no-untyped-call]
+        return unit(vectors + own)
 
     @property
     def sides(self) -> Sides:
@@ -108,17 +109,13 @@ class Siamese(nn.Module):
             self.train()
 
 
-def _to_float32(halves: Tensor) -> Tensor:
+class _ToFloat32(torch.autograd.Function):
     """float16 values as float32; their gradients are multiplied by ``_GRADIENT_SCALE``.
 
     Gradients of a mean over a batch would underflow in float16. The optimiser of tables uses their
     directions, and their lengths relative to earlier ones: the factor cancels.
     """
-    values: Tensor = _ToFloat32.apply(halves)  # type: ignore[no-untyped-call]
-    return values
 
-
-class _ToFloat32(torch.autograd.Function):
     @staticmethod
     def forward(_ctx: Any, halves: Tensor) -> Tensor:
         return halves.float()

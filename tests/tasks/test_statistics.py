@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rankfold.metrics import parse_graded
-from rankfold.metrics.graded import graded_mean
-from rankfold.tasks.compare import statistics
-from rankfold.tasks.compare.statistics import (
+from rankfold.metrics.graded import graded_mean, parse_graded
+from rankfold.tasks import statistics
+from rankfold.tasks.statistics import (
     flip_test,
     graded_draws,
     holm,
@@ -142,9 +141,10 @@ def test_draws_of_graded_rows_are_the_metrics_of_the_sampled_rows() -> None:
     grades = torch.randint(0, 3, (40,), generator=rng)
     seeds = [(grades + torch.randn(40, generator=rng)).round(decimals=1) for _ in range(3)]
     scores = [seeds[:2], seeds[2:]]  # two seeds of one method, one of another; with equal scores
-    specs = [parse_graded(name) for name in ("auc", "tpr@fpr=.1", "order")]
+    names = ("auc", "tpr@fpr=.1", "tpr-closest@fpr=.2", "pauc@fpr=.1", "order")
+    specs = [parse_graded(name) for name in names]
     drawn = graded_draws(scores, grades, 3, specs, samples=6, seed=9)
-    assert drawn.shape == (2, 3, 6)
+    assert drawn.shape == (2, 5, 6)
     samples = torch.cat(list(resampled(40, 6, seed=9)))
     for sample, counts in enumerate(samples):
         rows = torch.repeat_interleave(torch.arange(40), counts)

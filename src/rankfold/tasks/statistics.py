@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rankfold.metrics.graded import GradedSpec, values_of
 from rankfold.metrics.roc import passing, run_ends
+from rankfold.types import Progress, silent
 
 _SAMPLES = 1000  # of a bootstrap
 _FLIPS = 10_000  # of a randomisation test
@@ -22,28 +23,19 @@ _CONFIDENCE = 0.95
 Floats = NDArray[np.float64]
 
 
-def mean_intervals(values: Floats, *, samples: int = _SAMPLES, seed: int = 0) -> Floats:
+def mean_intervals(values: Floats) -> Floats:
     """The percentile interval of each row's mean, by a bootstrap over queries.
 
-    All rows share the same samples of n queries, drawn with replacement.
-
-    Args:
-        values: [J, n], a row per method, a column per query.
-        samples: number of bootstrap samples.
-        seed: of the draws.
-
-    Returns:
-        [J, 2], the ends of the 95% interval.
+    ``values`` [J, n] have a row per method, a column per query. All rows share the same samples of
+    n queries, drawn with replacement. Returns [J, 2], the ends of the 95% interval.
     """
     columns = torch.from_numpy(np.ascontiguousarray(values.T))
-    means = [
-        counts.double() @ columns / len(columns)
-        for counts in resampled(len(columns), samples, seed=seed)
-    ]
+    samples = resampled(len(columns), _SAMPLES, seed=0)
+    means = [counts.double() @ columns / len(columns) for counts in samples]
     return _middle(torch.cat(means).numpy())
 
 
-def flip_test(differences: Floats, *, flips: int = _FLIPS, seed: int = 0) -> Floats:
+def flip_test(differences: Floats, flips: int = _FLIPS) -> Floats:
     """The p value of each row's mean, by a paired randomisation test.
 
     If two methods were equal, each query's difference would be positive or negative with equal
@@ -51,21 +43,19 @@ def flip_test(differences: Floats, *, flips: int = _FLIPS, seed: int = 0) -> Flo
 
         p = (1 + #{f: T_f >= T}) / (1 + flips)
 
-    Args:
-        differences: [J, n], per query.
-        flips: number of times all signs are drawn; the same for every row.
-        seed: of the signs.
-
-    Returns:
-        [J], two-sided; 1 for a row of zeros.
+    ``differences`` [J, n] are per query; all rows share the signs. Returns [J], two-sided; 1 for a
+    row of zeros.
     """
     columns = torch.from_numpy(np.ascontiguousarray(differences.T))
     total = columns.sum(dim=0)
     slack = 1e-12 * columns.abs().sum(dim=0)  # sums of equal terms in another order count as equal
-    reached, rng = torch.zeros_like(total), np.random.default_rng(seed)
+    reached, rng = torch.zeros_like(total), np.random.default_rng(0)
     step = max(1, BLOCK // max(len(columns), 1))
     for start in range(0, flips, step):
-        kept = _coins(rng, min(step, flips - start), len(columns)) @ columns
+        rows, width = min(step, flips - start), -(-len(columns) // 8)
+        bits = np.frombuffer(rng.bytes(rows * width), np.uint8).reshape(rows, width)
+        signs = torch.from_numpy(np.unpackbits(bits, axis=1)[:, : len(columns)])  # 1 keeps the sign
+        kept = signs.double() @ columns
         reached += ((2 * kept - total).abs() >= total.abs() - slack).sum(dim=0)
     return ((1 + reached) / (1 + flips)).numpy()
 
@@ -153,37 +143,31 @@ def graded_draws(
     *,
     samples: int = _SAMPLES,
     seed: int = 0,
+    progress: Progress = silent,
 ) -> Floats:
     """Metrics of graded rows in bootstrap samples, averaged over seeds.
 
     All methods share the same samples, so that their differences are paired. A value is the mean
-    over thresholds; NaN if a sample has only one grade.
-
-    Args:
-        scores: for each method and seed, the scores of all rows; [n] each.
-        grades: of the rows; [n], 0 to G - 1.
-        n_grades: G.
-        specs: the metrics.
-        samples: number of samples.
-        seed: of the draws.
-
-    Returns:
-        [methods, metrics, samples].
+    over thresholds; NaN if a sample has only one grade. ``scores`` are those of all rows [n] for
+    each method and seed; ``grades`` [n] are from 0 to G - 1. Returns [methods, metrics, samples].
     """
     ordered = [[_Ordered(one, grades, n_grades) for one in seeds] for seeds in scores]
-    blocks = []
+    blocks: list[Tensor] = []
+    done = 0
     for counts in resampled(len(grades), samples, n_grades, seed=seed):
         drawn = [torch.stack([one.metrics(counts, specs) for one in seeds]) for seeds in ordered]
         blocks.append(torch.stack([values.mean(dim=0) for values in drawn]))
+        done += len(counts)
+        progress("resampling", done / samples)
     return torch.cat(blocks, dim=2).numpy()
 
 
-def interval_of(draws: Floats) -> tuple[float, float] | None:
-    """The 95% interval of the samples with a value; None with fewer than two."""
+def interval_of(draws: Floats, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:
+    """The interval of the samples with a value; None with fewer than two."""
     known = draws[~np.isnan(draws)]
     if len(known) < 2:
         return None
-    low, high = _middle(known[:, None])[0]
+    low, high = _middle(known[:, None], confidence)[0]
     return float(low), float(high)
 
 
@@ -202,15 +186,14 @@ def p_of_draws(differences: Floats) -> float:
 def resampled(n: int, samples: int, width: int = 1, *, seed: int) -> Iterator[Tensor]:
     """How often each of n rows occurs in each bootstrap sample, in blocks; [b, n] int64.
 
-    ``width``: numbers that the caller computes per count, which makes the blocks smaller.
+    ``width``: numbers that the caller computes per count, which makes the blocks smaller. The draws
+    do not depend on the size of the blocks.
     """
     rng = torch.Generator().manual_seed(seed)
     step = max(1, BLOCK // max(n * width, 1))
     for start in range(0, samples, step):
         size = min(step, samples - start)
-        drawn = [
-            torch.randint(n, (n,), generator=rng) for _ in range(size)
-        ]  # independent of the block size
+        drawn = [torch.randint(n, (n,), generator=rng) for _ in range(size)]
         yield torch.stack([torch.bincount(one, minlength=n) for one in drawn])
 
 
@@ -229,14 +212,7 @@ class _Ordered:
         return torch.stack([values.nanmean(dim=0) for values in values_of(passed, specs)])
 
 
-def _coins(rng: np.random.Generator, rows: int, n: int) -> Tensor:
-    """0 or 1 with equal probability; 1 keeps the sign; [rows, n] float64."""
-    width = -(-n // 8)
-    coins = np.frombuffer(rng.bytes(rows * width), np.uint8).reshape(rows, width)
-    return torch.from_numpy(np.unpackbits(coins, axis=1)[:, :n]).double()
-
-
-def _middle(draws: Floats) -> Floats:
-    """The ends of the 95% interval of each column of [samples, J]; [J, 2]."""
-    tail = (1 - _CONFIDENCE) / 2
+def _middle(draws: Floats, confidence: float = _CONFIDENCE) -> Floats:
+    """The percentiles around the middle share of each column of [samples, J]; [J, 2]."""
+    tail = (1 - confidence) / 2
     return np.quantile(draws, [tail, 1 - tail], axis=0).T

@@ -1,23 +1,30 @@
-"""The Optuna study of a search, in a file of its folder."""
+"""The folder of a search: its Optuna study, its trials, the best settings and their model."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from rankfold import storage
 from rankfold.errors import UserError, require
-from rankfold.tasks.tune.plan import State, Trial, TunePlan
-from rankfold.training.checkpoint import describe_difference
+from rankfold.models.grader import Grader
+from rankfold.models.ranker import Ranker
+from rankfold.tasks.tune.plan import State, Trial, TunePlan, best_of
+from rankfold.training.checkpoint import check_same
 
 if TYPE_CHECKING:
     import optuna
 
-_STUDY = "study.db"
+_STUDY, TRIALS, _BEST, MODEL = "study.db", "trials.csv", "best.toml", "model"
 _UNPRUNED_TRIALS = 4  # the first trials are never pruned
-_UNPRUNED_STEPS = 3  # nor are the first steps of any trial
+_UNPRUNED_STEPS = 3  # the first steps of a trial are never pruned
 
 
 def make_folder(folder: Path) -> Path:
@@ -44,7 +51,7 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
     optuna = import_optuna()
     path = quote(str((plan.folder / _STUDY).absolute()))
     try:
-        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+        database = optuna.storages.RDBStorage(f"sqlite:///{path}")
     except Exception as error:
         raise UserError(
             f"cannot open {plan.folder / _STUDY}: {str(error).splitlines()[0]}",
@@ -54,7 +61,7 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
         first_step = _UNPRUNED_STEPS + 1  # steps count from 1
         pruner = optuna.pruners.MedianPruner(_UNPRUNED_TRIALS, first_step)
         study = optuna.create_study(
-            storage=storage,
+            storage=database,
             study_name="rankfold",
             direction="maximize",
             pruner=pruner,
@@ -65,8 +72,8 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
             study.tell(unfinished.number, state=optuna.trial.TrialState.FAIL)
         yield study
     finally:
-        storage.remove_session()
-        storage.engine.dispose()
+        database.remove_session()
+        database.engine.dispose()
 
 
 def import_optuna() -> Any:
@@ -81,13 +88,9 @@ def _check_same_search(plan: TunePlan, study: optuna.Study) -> None:
     saved = study.user_attrs.get("search")
     if saved is None:
         study.set_user_attr("search", plan.identity())
-        return
-    difference = describe_difference(saved, plan.identity())
-    if difference is not None:
-        raise UserError(
-            f"{plan.folder} is a search with {difference}",
-            hint="choose another --out, or give the values of that search",
-        )
+    else:
+        hint = "choose another --out, or give the values of that search"
+        check_same(f"{plan.folder} is a search", saved, plan.identity(), hint)
 
 
 def trials_of(study: optuna.Study) -> list[Trial]:
@@ -107,3 +110,36 @@ def trials_of(study: optuna.Study) -> list[Trial]:
         score = max(one.intermediate_values.values()) if state == "pruned" else one.value
         trials.append(Trial(len(trials) + 1, state, score, one.params, **noted))
     return trials
+
+
+def save_model(plan: TunePlan, model: Ranker | Grader, number: int) -> None:
+    """Save the model of a trial as the model of the plan."""
+    marked = replace(model.model, notes={**model.model.notes, "trial": number})
+    replace(model, model=marked).save(plan.folder / MODEL)
+
+
+def write_trials(plan: TunePlan, trials: list[Trial]) -> None:
+    """Write the trials as a table and the best settings as TOML."""
+    table, columns = io.StringIO(), [one.name for one in fields(Trial) if one.name != "settings"]
+    writer = csv.DictWriter(table, [*columns, *plan.space], lineterminator="\n")
+    writer.writeheader()
+    for trial in trials:
+        writer.writerow({name: getattr(trial, name) for name in columns} | dict(trial.settings))
+    storage.write_text(plan.folder / TRIALS, table.getvalue())
+    best = best_of(trials)
+    if best is not None:
+        storage.write_text(plan.folder / _BEST, _to_toml(plan, best, len(trials)))
+
+
+def _to_toml(plan: TunePlan, best: Trial, n_trials: int) -> str:
+    name, metric = plan.fit.name, plan.fit.metric
+    again = f"--config {plan.folder / _BEST} --metric {metric} --seed {plan.options.seed}"
+    lines = [
+        f"# {name}: {metric} {best.score:.6f} on validation, trial {best.number} of {n_trials}",
+        f"# rankfold fit {name} DATA --out MODEL {again}",
+    ]
+    defaults = plan.fit.method.config()
+    for setting, value in plan.settings(best).items():
+        if value is not None or getattr(defaults, setting) is not None:
+            lines.append(f"{setting} = {json.dumps('none' if value is None else value)}")
+    return "\n".join(lines) + "\n"
