@@ -84,11 +84,6 @@ def method(
         settings, candidates = config(**model.config), model.tensors["candidates"]
         return Opened(histories=partial(folded, make, settings, candidates))
 
-    def finalize(model: Model, rows: Interactions, run: Run) -> Model:
-        settings = config(**model.config)
-        queries = _final_queries(make, settings, model.tensors["candidates"], rows, run)
-        return replace(model, tensors={**model.tensors, "queries": queries})
-
     return Method(
         summary=summary,
         config=config,
@@ -96,11 +91,20 @@ def method(
         fit=fit,
         open=open_model,
         answers=("histories",),
-        finalize=finalize,
+        finalize=partial(finalize, make, config),
         own_threads=True,
         distributed=True,
         **declared,
     )
+
+
+def finalize(
+    make: MakeProblem, config: type[AlsConfig], model: Model, rows: Interactions, run: Run
+) -> Model:
+    """The model with final query vectors."""
+    settings = config(**model.config)
+    queries = _final_queries(make, settings, model.tensors["candidates"], rows, run)
+    return replace(model, tensors={**model.tensors, "queries": queries})
 
 
 def alternate(

@@ -188,13 +188,14 @@ class PathSearch:
         """The metric at some points, for the queries of a stage on all processes."""
         ids: dict[PathPoint, dict[int, Tensor]] = {point: {} for point in points}
         n = self.stages[stage].seen.n_queries
+        factors = {point: self.tail_factor(point) for point in points if point.tail_weight > 0}
         most = queries_at_once(self.largest_share(), self.run.memory_budget)
 
         def score(work: tuple[int, int]) -> None:
             place, start = work
             on_path = [point for point in points if point.place == place]
             own = slice(start, min(start + most, n))
-            for point, scores in self.scores(place, on_path, stage, own):
+            for point, scores in self.scores(place, on_path, stage, own, factors):
                 ids[point][start] = self.best_ids(scores)
 
         places = sorted({point.place for point in points})
@@ -211,9 +212,17 @@ class PathSearch:
         }
 
     def scores(
-        self, place: int, points: list[PathPoint], stage: int, own: slice
+        self,
+        place: int,
+        points: list[PathPoint],
+        stage: int,
+        own: slice,
+        factors: Mapping[PathPoint, float],
     ) -> Iterator[tuple[PathPoint, Tensor]]:
-        """The scores at some points for some queries of a stage and this process's candidates."""
+        """The scores at some points for some queries of a stage and this process's candidates.
+
+        ``factors`` multiply the tail at points where it has a weight.
+        """
         objective, spectrum, all_products = self.solved[place]
         assert spectrum.vectors is not None
         device = spectrum.vectors.device
@@ -231,7 +240,6 @@ class PathSearch:
             scores = tail.dense_scores(
                 self.neighbours, self.histories[stage].part(own.start, own.stop)
             )
-            factors = {point: self.tail_factor(point) for point in points}
             powers = {discount: (self.counts**-discount).float() for discount in scales}
             tails = Tail(scores, factors, powers)
         size = len(products)

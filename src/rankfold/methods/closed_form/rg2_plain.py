@@ -55,6 +55,13 @@ def _fold_in(model: Model, rows: Interactions) -> Tensor:
     return alternating.folded(_problem, PlainConfig(**model.config), candidates, rows)
 
 
+def _finalize(model: Model, rows: Interactions, run: Run) -> Model:
+    """Query vectors that fit the candidates, which sweeps go beyond."""
+    if "fold_scale" in model.tensors:
+        return model
+    return alternating.finalize(_problem, PlainConfig, model, rows, run)
+
+
 METHOD = Method(
     summary="softmax ranking loss to second order, as in the paper: its global optimum",
     config=PlainConfig,
@@ -64,6 +71,7 @@ METHOD = Method(
     answers=("histories",),
     paper="rg2",
     own_threads=True,
+    finalize=_finalize,
     distributed=True,
     space={"reg": Range(0.01, 3.0, log=True)},
     paper_space={"reg": alternating.RG_GRID},
