@@ -1,7 +1,7 @@
 """How much of what a factorisation finds in the pairs also holds for pairs that it has not seen.
 
 Defaults follow from it: the vectors of noisy pairs need more regularisation than those of clean
-ones. It costs less than a sweep of alternating least squares.
+ones. It costs about a sweep of alternating least squares.
 """
 
 from typing import NamedTuple
@@ -58,7 +58,7 @@ def held_out_shares(rows: Interactions, comm: Comm) -> Shares:
     slopes = ((basis.T @ cross) * basis.T).sum(dim=1)[real] / values[real]
     slopes = comm.broadcast(slopes * (1 - _HELD_OUT) / _HELD_OUT)
     means = (part.mean().nan_to_num().clamp(0, 1) for part in (slopes, slopes[-_STRONGEST:]))
-    return Shares(*map(float, means))
+    return Shares(*(round(float(mean), 3) for mean in means))  # equal for any processes
 
 
 def _is_held_out(rows: Interactions, comm: Comm) -> Tensor:
