@@ -49,9 +49,9 @@ STOPPED: dict[str, dict[str, Any]] = {
     "rg2-weighted": {"sweeps": 3},
     "puresvd": {"tolerance": 1e-6},
 }
-MEASURED: dict[str, dict[str, Any]] = {
-    "ials": {"start": "spectral"},
-    "rgx": {"steps": 1, "start": "random"},
+MEASURED: dict[str, dict[str, Any]] = {  # open settings would take a table of candidates
+    "ials": {"start": "spectral", "reg": 0.01, "background": 0.1},
+    "rgx": {"steps": 1, "start": "random", "reg": 0.1, "alpha": 0.06},
     "rgx-sampled": {},
 }
 

@@ -4,15 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from rankfold.config import setting
-from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.methods.als.alternating import AlsConfig, exact, method
+from rankfold.methods.noise import Noise, noise_of
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.types import Choices, Comm, Interactions, Range
 
-# Defaults, see docs/decisions/0027-defaults-from-the-data.md
-_REG = 0.01
-_PLAIN_REG = 0.02  # of wrmf, times the square root of queries x candidates
-_RATIO = 10.0  # of the weight of all pairs to that of the chosen ones
 _MAX_BACKGROUND = 0.5
 
 
@@ -21,52 +17,55 @@ class _WrmfConfig(AlsConfig):
     """Settings of ``wrmf``."""
 
     reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: 0.02 sqrt(queries x candidates)"
+        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
     )
     alpha: float | None = setting(
-        None, at_least=0, help="confidence of a pair is 1 + alpha; none: 1 over 10 times density"
+        None, at_least=0, help="confidence of a pair is 1 + alpha; none: by density and noise"
     )
     nu: float = setting(0.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
 
     def for_data(self, rows: Interactions, comm: Comm) -> Self:
-        """With the weights and, for nu = 0, about the regularisation of ``ials``, if open."""
-        size, background = _size(rows, comm), _background(rows, comm)
-        reg = _REG if self.nu > 0 else _PLAIN_REG * size**0.5
-        return replace(
-            self,
-            reg=reg if self.reg is None else self.reg,
-            alpha=1 / background if self.alpha is None else self.alpha,
-        )
+        if self.reg is not None and self.alpha is not None:
+            return self
+        noise = noise_of(rows, comm)
+        alpha = 1 / _background(noise) if self.alpha is None else self.alpha
+        reg = _reg(noise, 1 / (1 + alpha), self.nu) * (1 + alpha) ** (1 - self.nu)
+        return replace(self, alpha=alpha, reg=reg if self.reg is None else self.reg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IalsConfig(AlsConfig):
     """Settings of ``ials``."""
 
-    reg: float = setting(_REG, at_least=0, help="regularisation (lambda)")
+    reg: float | None = setting(
+        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
+    )
     background: float | None = setting(
-        None, at_least=0, help="weight of a pair that was not chosen (a0); none: 10 times density"
+        None,
+        at_least=0,
+        help="weight of a pair that was not chosen (a0); none: by density and noise",
     )
     nu: float = setting(1.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
 
     def for_data(self, rows: Interactions, comm: Comm) -> Self:
-        if self.background is not None:
+        if self.reg is not None and self.background is not None:
             return self
-        return replace(self, background=_background(rows, comm))
+        noise = noise_of(rows, comm)
+        background = _background(noise) if self.background is None else self.background
+        reg = _reg(noise, background, self.nu) if self.reg is None else self.reg
+        return replace(self, background=background, reg=reg)
 
 
-def _background(rows: Interactions, comm: Comm) -> float:
-    """The a0 at which the squares of all pairs have ``_RATIO`` times the weight of the chosen ones.
-
-    That is ``_RATIO`` times the density, at most ``_MAX_BACKGROUND``.
-    """
-    n_pairs = max(1.0, sum_over_ranks(rows.n_pairs, comm))
-    return min(_MAX_BACKGROUND, _RATIO * n_pairs / max(1.0, _size(rows, comm)))
+def _background(noise: Noise) -> float:
+    """The a0 at which the squares of all pairs have ``ratio`` times the weight of the chosen."""
+    return min(_MAX_BACKGROUND, noise.ratio * noise.density)
 
 
-def _size(rows: Interactions, comm: Comm) -> float:
-    """The number of all pairs; queries without a chosen one do not count."""
-    return float(sum_over_ranks(int((rows.counts() > 0).sum()), comm)) * rows.n_candidates
+def _reg(noise: Noise, background: float, nu: float) -> float:
+    """The regularisation of ``ials``, of the same strength for a mean row whatever nu is."""
+    weight = 1 + background / noise.density  # of a row, over its size
+    row = weight * noise.n_pairs / (noise.n_queries * noise.n_candidates) ** 0.5
+    return noise.reg / weight * float(row ** (1 - nu))
 
 
 WRMF = method(

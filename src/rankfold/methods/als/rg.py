@@ -4,8 +4,8 @@ RGx has the interaction term of the softmax, exactly. The sampled softmax enters
 the negatives.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 from rankfold.config import setting
 from rankfold.errors import UserError
@@ -18,13 +18,14 @@ from rankfold.methods.als.alternating import (
     method,
     released,
 )
+from rankfold.methods.noise import noise_of
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2_sampled, rg2_weighted, rgx, rgx_sampled
 from rankfold.types import Comm, Interactions, Range
 
 _WEIGHTED: dict[str, Any] = {
     "paper": "rg2",
-    "space": {"reg": Range(0.001, 0.3, log=True), "alpha": Range(0.002, 0.2, log=True)},
+    "space": {"reg": Range(0.001, 1.0, log=True), "alpha": Range(0.002, 0.5, log=True)},
     "paper_space": {"reg": RG_GRID, "alpha": RG_GRID},  # and beta, only for variant=released
 }
 _SAMPLED: dict[str, Any] = {
@@ -41,8 +42,12 @@ _SAMPLED: dict[str, Any] = {
 class _WeightedConfig(AlsConfig):
     """Settings of ``rg2-weighted``. The authors' code uses ``beta`` in RGx alone."""
 
-    reg: float = setting(0.1, at_least=0, help="regularisation (lambda)")
-    alpha: float = setting(0.06, at_least=0, help="extra weight of a pair")
+    reg: float | None = setting(
+        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
+    )
+    alpha: float | None = setting(
+        None, at_least=0, help="extra weight of a pair; none: by the noise of the pairs"
+    )
     regulariser: Literal["frequency", "weighted", "plain", "matrix"] = setting(
         "frequency", help="how the regularisation grows with the pairs of a row"
     )
@@ -51,6 +56,14 @@ class _WeightedConfig(AlsConfig):
     variant: Literal["exact", "released"] = setting("exact", help="released: the authors' code")
     beta: float = setting(0.1, at_least=0, at_most=1, help="released rgx: reduces the Gram matrix")
     used_with: ClassVar = {"nu": ("regulariser", "frequency"), "beta": None}
+
+    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+        """With an alpha by which all pairs have ``ratio`` times the weight of the chosen ones."""
+        if self.reg is not None and self.alpha is not None:
+            return self
+        noise = noise_of(rows, comm)
+        alpha = 0.5 / noise.ratio if self.alpha is None else self.alpha
+        return replace(self, alpha=alpha, reg=noise.reg if self.reg is None else self.reg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +85,8 @@ class _SampledConfig(AlsConfig):
 
 def _weighted(rows: Interactions, config: _WeightedConfig, comm: Comm) -> Objective:
     """The objective of weighted RG2."""
+    assert config.reg is not None
+    assert config.alpha is not None
     options: dict[str, Any] = {"regulariser": config.regulariser, "nu": config.nu, "comm": comm}
     return rg2_weighted(rows, config.reg, config.alpha, **options)
 
@@ -80,6 +95,7 @@ def _by_variant(objective: Objective, config: _WeightedConfig) -> LeastSquares:
     """The halves of the objective, or those of the authors' code."""
     if config.variant == "exact":
         return exact(objective)
+    assert config.reg is not None
     return released(objective, config.reg, config.beta)
 
 

@@ -16,6 +16,7 @@ from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.kernels.topk import top_k
+from rankfold.methods.noise import noise_of
 from rankfold.types import (
     Comm,
     Dataset,
@@ -31,7 +32,7 @@ from rankfold.types import (
 )
 
 QUERY_BLOCK, PAIR_BLOCK = 1024, 2**22  # of a block
-_REG_BY_SIZE = 4.0  # docs/decisions/0027-defaults-from-the-data.md
+_REG_BY_NOISE = 2.4  # docs/decisions/0027-defaults-from-the-data.md
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +40,23 @@ class Config(Settings):
     """Settings of ``ease``."""
 
     reg: float | None = setting(
-        None, above=0, help="regularisation; none: 4 times the mean number of a query's pairs"
+        None, above=0, help="regularisation; none: by the noise of the pairs"
     )
     largest: int = setting(20_000, help="most candidates; time grows with N^3, memory with 4 N^2")
 
-    def for_data(self, rows: Interactions, _comm: Comm) -> Self:
+    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+        """With the square of the largest singular value of noise as reg, if open.
+
+        The noise of a random matrix is largest in its largest columns. So their mean size is taken
+        over the pairs.
+        """
         if self.reg is not None:
             return self
-        n_queries = max(1, int((rows.counts() > 0).sum()))
-        return replace(self, reg=_REG_BY_SIZE * max(1.0, rows.n_pairs / n_queries))
+        noise, counts = noise_of(rows, comm), rows.candidate_counts().double()
+        columns = float((counts**2).sum()) / noise.n_pairs
+        largest = columns**0.5 + (noise.n_pairs / noise.n_queries) ** 0.5
+        reg = _REG_BY_NOISE * (noise.strength * noise.lost * max(1.0, largest)) ** 2
+        return replace(self, reg=reg)
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
@@ -112,5 +121,5 @@ METHOD = Method(
     answers=("histories",),
     own_search=True,
     paper="steck2019",
-    space={"reg": Range(1.0, 3000.0, log=True)},
+    space={"reg": Range(0.1, 3000.0, log=True)},
 )

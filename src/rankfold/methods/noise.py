@@ -1,0 +1,55 @@
+"""Weights and regularisation that suit the noise of the pairs.
+
+docs/decisions/0027-defaults-from-the-data.md
+"""
+
+from typing import NamedTuple
+
+from rankfold.distributed.collectives import sum_over_ranks
+from rankfold.solvers.held_out import held_out_shares
+from rankfold.types import Comm, Interactions
+
+_MAX_RATIO = 10.0
+_MIN_STRENGTH = 0.5
+_MAX_SHARE = 0.9  # some pairs are never without noise
+
+
+class Noise(NamedTuple):
+    """How far the pairs are from holding on unseen pairs, and how many there are."""
+
+    lost: float  # share of the components that does not hold, at least .1
+    strength: float  # the same of the strongest components, at least 1/2
+    n_pairs: float
+    n_queries: float  # with pairs
+    n_candidates: float
+
+    @property
+    def density(self) -> float:
+        return self.n_pairs / (self.n_queries * self.n_candidates)
+
+    @property
+    def ratio(self) -> float:
+        """The weight of all pairs, relative to that of the chosen ones."""
+        return _MAX_RATIO * self.lost
+
+    @property
+    def reg(self) -> float:
+        """The regularisation of a factorisation, relative to the weights of a row.
+
+        Scaled by the sizes of its rows and columns, of means d and c, a random matrix has
+        components of at most d^-1/2 + c^-1/2, and regularisation at that threshold removes them.
+        Little is to be removed where components hold, and all only where not even the strongest do.
+        """
+        rows, columns = self.n_queries / self.n_pairs, self.n_candidates / self.n_pairs
+        return self.strength * self.lost**2 * float(rows**0.5 + columns**0.5)
+
+
+def noise_of(rows: Interactions, comm: Comm) -> Noise:
+    shares = held_out_shares(rows, comm)
+    return Noise(
+        lost=1 - min(_MAX_SHARE, shares.of_all),
+        strength=max(_MIN_STRENGTH, 1 - shares.of_strongest),
+        n_pairs=max(1.0, sum_over_ranks(rows.n_pairs, comm)),
+        n_queries=max(1.0, sum_over_ranks(int((rows.counts() > 0).sum()), comm)),
+        n_candidates=max(1.0, float(rows.n_candidates)),
+    )
