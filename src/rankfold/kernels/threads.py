@@ -21,7 +21,7 @@ from torch import Tensor
 from rankfold.cores import usable_cores
 
 _BLOCKS = 64  # of a product, at most
-_MIN_ENTRIES = 2**17  # of a block of rows: shorter work is not worth a thread
+_MIN_ENTRIES = 2**17  # of a block of rows: shorter work stays in one thread
 T = TypeVar("T")
 
 
