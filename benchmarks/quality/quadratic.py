@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -46,6 +47,7 @@ SHOWN = ("recall@20", "ndcg@20", "ndcg@10")
 SELECTED_BY = "ndcg@20"
 PATIENCE = 2
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+MEMORY = 2**31 if DEVICE.type == "cuda" else 2**30  # bytes, for blocks
 
 WEIGHTED = {"alpha": (0.005, 0.01, 0.02, 0.04), "reg": (0.003, 0.01, 0.03, 0.1)}
 GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: method, points
@@ -120,6 +122,7 @@ class Judged:
 
     data: Dataset
     split: Any = "validation"
+    metric: str = SELECTED_BY
 
     @property
     def truth(self) -> Interactions:
@@ -136,34 +139,38 @@ class Judged:
     def hidden(self, queries: Tensor) -> Interactions:
         return self.data.seen(self.split).select(queries)
 
-    def values(self, queries: Tensor, ids: Tensor, metric: str = SELECTED_BY) -> Tensor:
-        spec = parse(metric)
+    def values(self, queries: Tensor, ids: Tensor, metric: str | None = None) -> Tensor:
+        spec = parse(metric or self.metric)
         return METRICS[spec.name].value(judge(ids.cpu(), self.truth.select(queries)), spec.k)
 
-    def means(self, model: Model) -> dict[str, float]:
+    def means(self, model: Model, metrics: Sequence[str] = SHOWN) -> dict[str, float]:
         queries = self.queries
-        searcher = Searcher(model, self.data.split("train"), 2**33)
+        searcher = Searcher(model, self.data.split("train"), MEMORY)
         hidden = self.hidden(queries).to(DEVICE)
         ids = searcher.of_queries(queries.to(DEVICE), self.depth, Filter(hidden)).ids
-        return {m: float(self.values(queries, ids, m).double().mean()) for m in SHOWN}
+        return {m: float(self.values(queries, ids, m).double().mean()) for m in metrics}
+
+
+def start(data: Dataset, seed: int, metric: str = SELECTED_BY) -> Run:
+    """What a fit is given, with the validation queries if there are any."""
+    judged = Judged(data, metric=metric) if data.validation is not None else None
+    return Run(
+        rng=torch.Generator().manual_seed(seed),
+        device=DEVICE,
+        comm=SingleProcess(),
+        judge=judged,
+        validate=None if judged is None else lambda model: judged.means(model, [metric])[metric],
+        build_index=Exact,
+        memory_budget=MEMORY,
+    )
 
 
 def fit(
     name: str, data: Dataset, settings: dict[str, Any], seed: int, steps: int | None
 ) -> History:
     """A fit that stops by validation, or after a number of steps."""
-    method = METHODS[GRIDS[name][0]]
-    judged = Judged(data) if data.validation is not None else None
+    method, run = METHODS[GRIDS[name][0]], start(data, seed)
     config = method.config(**settings)
-    run = Run(
-        rng=torch.Generator().manual_seed(seed),
-        device=DEVICE,
-        comm=SingleProcess(),
-        judge=judged,
-        validate=None if judged is None else lambda model: judged.means(model)[SELECTED_BY],
-        build_index=Exact,
-        memory_budget=2**33 if DEVICE.type == "cuda" else 2**30,
-    )
     history = History(steps=steps)
     for step in method.fit(data, config, run):
         scored = run.validate is not None and step.model is not None
