@@ -33,7 +33,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.paths import HOME, RESULTS, SCRATCH
+from benchmarks import page
+from benchmarks.paths import RESULTS, SCRATCH
 from benchmarks.quality.quadratic import DEVICE, Judged, load, start
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
@@ -41,7 +42,6 @@ from rankfold.training.history import History
 from rankfold.types import Dataset
 
 OUT = RESULTS / "quality" / "equal_terms"
-PAGE = HOME.parent / "docs" / "reference" / "benchmarks.md"
 DATA_SETS = ("gowalla", "pinterest", "debian-links")
 WIDTHS = (64, 256)
 SHOWN = ("ndcg@10", "ndcg@20", "recall@20")
@@ -242,15 +242,12 @@ def collect(lines: Path) -> None:
 
 
 def table(*, write: bool) -> None:
-    """A table per data set, the best first; into the page between its markers if asked."""
+    """A table per data set, the best method first; into the page if asked."""
     text = "\n\n".join(filter(None, map(table_of, DATA_SETS)))
-    if not write:
+    if write:
+        page.write("equal terms", text)
+    else:
         print(text)
-        return
-    before, rest = PAGE.read_text().split("<!-- equal terms -->\n")
-    _, after = rest.split("<!-- end of equal terms -->\n")
-    marked = f"<!-- equal terms -->\n\n{text}\n\n<!-- end of equal terms -->\n"
-    PAGE.write_text(before + marked + after)
 
 
 def table_of(name: str) -> str:
@@ -283,8 +280,8 @@ def cell(runs: list[dict[str, Any]], metric: str) -> str:
     if value is None:
         return "-"
     tested = [one["test"][metric] for one in runs if "test" in one]
-    spread = f" ± {stdev(tested):.4f}" if len(tested) > 1 else ""
-    return (f"{value:.4f}" + spread).replace("0.", ".")
+    spread = f" ± {page.number(stdev(tested))}" if len(tested) > 1 else ""
+    return page.number(value) + spread
 
 
 def stops(every: list[list[dict[str, Any]]]) -> str:

@@ -3,7 +3,7 @@
     python -m benchmarks.quality.quadratic export [--data DIR]    prepared data as plain arrays
     python -m benchmarks.quality.quadratic run [--data-sets ...] [--widths ...] [--methods ...]
     python -m benchmarks.quality.quadratic equal                  ials at irspack's own settings
-    python -m benchmarks.quality.quadratic table                  with those of peers/quadratic.py
+    python -m benchmarks.quality.quadratic table [--write]        with those of peers/quadratic.py
 
 Every point of a method's grid is fitted on train and scored on all validation queries after each
 sweep. The best by ndcg@20 is fitted on train and validation with ``--seeds`` seeds and scored on
@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks import page
 from benchmarks.paths import RESULTS, SCRATCH
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
@@ -55,11 +56,12 @@ GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: metho
     "rg2-without-tail": ("rg2", {"tail": ("none",)}),
     "rg2-plain-path": (
         "rg2",
-        {"query_exponent": (-0.5,), "candidate_exponent": (0.0,), "discount": (0.0,)},
-    ),
-    "rg2-given-exponents": (
-        "rg2",
-        {"query_exponent": (-0.375,), "candidate_exponent": (0.35,)},
+        {
+            "query_exponent": (-0.5,),
+            "candidate_exponent": (0.0,),
+            "discount": (0.0,),
+            "tail": ("none",),
+        },
     ),
     "rg2-weighted": ("rg2-weighted", WEIGHTED),
     "rgx": ("rgx", WEIGHTED),
@@ -77,11 +79,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(GRIDS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--write", action="store_true", help="write the tables into the page")
     args = parser.parse_args()
     if args.task == "export":
         export(args.data_sets)
     elif args.task == "table":
-        table(args.data_sets, args.widths)
+        table(args.data_sets, args.widths, write=args.write)
     elif args.task == "equal":
         equal(args.data_sets, args.widths)
     else:
@@ -254,17 +257,26 @@ def keep(path: Path, result: dict[str, Any], name: str, method: str, width: int)
     path.write_text(json.dumps({**about, **result}, indent=1) + "\n")
 
 
-def table(names: list[str], widths: list[int]) -> None:
-    """Test figures of all, the best of each column marked."""
-    for width in widths:
-        print(f"\nwidth {width}: " + " / ".join(SHOWN[:2]) + " on test")
-        print("| | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
-        everyone = [*PEERS, *(f"rankfold-{method}" for method in GRIDS)]
-        means = {(who, name): _mean_of(who, name, width) for who in everyone for name in names}
-        best = {n: max((means[w, n] or {}).get(SELECTED_BY, 0) for w in everyone) for n in names}
-        for who in everyone:
-            cells = [_cell(means[who, name], best[name]) for name in names]
-            print(f"| {who} | " + " | ".join(cells) + " |")
+def table(names: list[str], widths: list[int], *, write: bool) -> None:
+    """Test figures of all, the best of each column marked; into the page if asked."""
+    text = "\n\n".join(_table_of(names, width) for width in widths)
+    if write:
+        page.write("quadratic", text)
+    else:
+        print(text)
+
+
+def _table_of(names: list[str], width: int) -> str:
+    lines = [f"| width {width} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    everyone = [*PEERS, *(f"rankfold-{method}" for method in GRIDS)]
+    means = {(who, name): _mean_of(who, name, width) for who in everyone for name in names}
+    best = {n: max((means[w, n] or {}).get(SELECTED_BY, 0) for w in everyone) for n in names}
+    for who in everyone:
+        cells = [_cell(means[who, name], best[name]) for name in names]
+        label = f"`{who.removeprefix('rankfold-')}`" if who not in PEERS else who
+        if set(cells) != {"-"}:
+            lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def _mean_of(who: str, name: str, width: int) -> dict[str, float] | None:
@@ -275,7 +287,7 @@ def _mean_of(who: str, name: str, width: int) -> dict[str, float] | None:
 def _cell(means: dict[str, float] | None, best: float) -> str:
     if means is None:
         return "-"
-    text = f"{means['recall@20']:.4f} / {means['ndcg@20']:.4f}"
+    text = f"{page.number(means['recall@20'])} / {page.number(means['ndcg@20'])}"
     return f"**{text}**" if means[SELECTED_BY] == best else text
 
 
