@@ -22,7 +22,7 @@ from rankfold.types import Comm, Interactions, from_pairs
 MIN_PRODUCTS, PRODUCTS_PER_PAIR = 2**28, 16  # the larger bound applies
 _PRODUCT_BYTES = 64  # allocated for each product of a block, at most
 _BLOCKS = 64  # of rows, at least, if there are as many
-_THINNED_PAIRS = 2**24  # drawn at a time
+_PAIRS = 2**24  # read at a time
 _SHORTEST = 32  # entries of the shortest rows that are ranked together
 
 
@@ -85,6 +85,18 @@ def neighbours(
     return Neighbours(ids, weights)
 
 
+def gram_diagonal(
+    rows: Interactions, query_weight: Tensor, scale: Tensor, comm: Comm = SINGLE_PROCESS
+) -> Tensor:
+    """The diagonal of G before it is set to 0, [N] float64; arguments as of ``neighbours``."""
+    total = torch.zeros(rows.n_candidates, dtype=torch.float64, device=rows.offsets.device)
+    for start, stop in blocks(rows, rows.n_queries, _PAIRS):
+        part = rows.part(start, stop)
+        weight = query_weight[start:stop].double().repeat_interleave(part.counts())
+        total.index_add_(0, part.candidates.long(), weight * part.all_grades().double() ** 2)
+    return comm.sum(total) * scale.double() ** 2
+
+
 def neighbours_reference(
     rows: Interactions, query_weight: Tensor, scale: Tensor, most: int
 ) -> Neighbours:
@@ -112,7 +124,7 @@ def thinned(
         return rows, weight
     share = (longest / sizes.clamp(min=1)).clamp(max=1.0)
     parts = []
-    for start, stop in blocks(rows, rows.n_queries, _THINNED_PAIRS):
+    for start, stop in blocks(rows, rows.n_queries, _PAIRS):
         part = rows.part(start, stop)
         drawn = torch.rand(part.n_pairs, generator=rng).to(share.device)
         kept = part.keep(drawn < share[start:stop].repeat_interleave(part.counts()))
@@ -140,7 +152,7 @@ def _runs(
     """Start and stop of runs of candidates whose products fit in the memory budget."""
     sizes = rows.counts().double()
     products = torch.zeros(columns.n_queries, dtype=torch.float64, device=sizes.device)
-    for start, stop in blocks(columns, columns.n_queries, _THINNED_PAIRS):
+    for start, stop in blocks(columns, columns.n_queries, _PAIRS):
         part = columns.part(start, stop)
         products[start:stop].index_add_(
             0, part.query_of_pair().long(), sizes[part.candidates.long()]

@@ -141,7 +141,8 @@ class PathSearch:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        return tail.tail_neighbours(self.rows, self.counts, self.config.neighbours, self.run)
+        most, reg = self.config.neighbours, self.config.tail_reg
+        return tail.tail_neighbours(self.rows, self.counts, most, reg, self.run)
 
     @cached_property
     def spread(self) -> tail.Spread:

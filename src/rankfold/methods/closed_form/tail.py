@@ -22,7 +22,8 @@ from rankfold.kernels.sparse import blocks
 from rankfold.kernels.threads import scratch
 from rankfold.methods.closed_form.racing import evenly
 from rankfold.objectives.rg import row_sizes
-from rankfold.solvers.neighbours import Neighbours, neighbours, thinned
+from rankfold.solvers.local_regression import regressed
+from rankfold.solvers.neighbours import Neighbours, gram_diagonal, neighbours, thinned
 from rankfold.types import Interactions, Run
 
 QUERY_EXPONENT, CANDIDATE_EXPONENT = 0.375, 0.425  # a and b
@@ -32,20 +33,22 @@ _SPREAD_QUERIES = 512  # whose scores are compared
 _SPREAD_BLOCK = 64  # queries at a time
 
 
-def tail_neighbours(rows: Interactions, counts: Tensor, most: int, run: Run) -> Neighbours:
-    """c_y^-2b C_yz for the ``most`` strongest neighbours z of each candidate y.
+def tail_neighbours(
+    rows: Interactions, counts: Tensor, most: int, reg: float, run: Run
+) -> Neighbours:
+    """c_y^-b F_yz c_z^b for the ``most`` strongest neighbours z of each candidate y.
 
-    ``counts`` [N] are the candidates' sizes, at least 1.
+    ``counts`` [N] are the candidates' sizes, at least 1. ``reg`` is relative to the mean of the
+    diagonal of G.
     """
-    fewer, weight = thinned(rows, torch.Generator().manual_seed(run.rng.initial_seed()), run.comm)
-    sizes = row_sizes(rows).clamp(min=1e-30)
-    scale = counts**-CANDIDATE_EXPONENT
-    budget = {"memory_budget": run.memory_budget}
-    result = neighbours(
-        fewer, weight * sizes ** (-2 * QUERY_EXPONENT), scale, most, comm=run.comm, **budget
-    )
-    ratio = (scale[:, None] / scale[result.ids.long()]).float()
-    return Neighbours(result.ids, result.weights * ratio)
+    fewer, more = thinned(rows, torch.Generator().manual_seed(run.rng.initial_seed()), run.comm)
+    weight = row_sizes(rows).clamp(min=1e-30) ** (-2 * QUERY_EXPONENT)
+    scale, budget = counts**-CANDIDATE_EXPONENT, {"memory_budget": run.memory_budget}
+    table = neighbours(fewer, more * weight, scale, most, comm=run.comm, **budget)
+    diagonal = gram_diagonal(rows, weight, scale, run.comm)
+    table = regressed(table, diagonal, reg * float(diagonal.mean()), comm=run.comm, **budget)
+    ratio = (scale[:, None] / scale[table.ids.long()]).float()
+    return Neighbours(table.ids, table.weights * ratio)
 
 
 def extra_scores(table: Neighbours, histories: Interactions, slope: Tensor) -> Interactions:
