@@ -27,7 +27,7 @@ _SHORTEST = 32  # entries of the shortest rows that are ranked together
 
 
 class Neighbours(NamedTuple):
-    """The largest entries of each row of G, in descending order."""
+    """Entries of each row of a sparse matrix: those of ``neighbours`` in descending order."""
 
     ids: Tensor  # [N, L] int32
     weights: Tensor  # [N, L] float32; 0 where a row has fewer, with any id

@@ -1,14 +1,19 @@
 """The tail of ``rg2``: what a decomposition of small rank leaves out, as sparse scores.
 
-With R the pairs, |I_x| and c_y the sizes of a query and of a candidate, C = R^T diag(|I_x|^-2a) R
-without its diagonal, and b a second exponent, the tail adds to the score of candidate z::
+With R the pairs, |I_x| and c_y the sizes of a query and of a candidate, two exponents a and b and
+the normalised co-occurrences::
 
-    sum_{y in I_x} r_xy c_y^-2b C_yz
+    G = diag(c^-b) R^T diag(|I_x|^-2a) R diag(c^-b)
 
-With G = diag(c^-b) C diag(c^-b) this is the history times diag(c^-b) G diag(c^b): all directions
-of the spectrum, each with its squared singular value, where the factors have the largest ones with
-about equal weight. Each row of G keeps its largest entries. The weight of the tail is relative: at
-1, its scores have the same mean square as those of the factors.
+each candidate y keeps the ``neighbours`` z with its largest entries. Their entries are replaced by
+the weights F of a regression on the neighbours (``solvers/local_regression.py``), and the tail adds
+to the score of candidate z::
+
+    sum_{y in I_x} r_xy c_y^-b F_yz c_z^b
+
+Without the cut this is the history times a function of the spectrum of G that grows with sigma^2
+and is bounded, but for its diagonal. The weight of the tail is relative: at 1, its scores have the
+same mean square as those of the factors.
 """
 
 from collections.abc import Mapping
