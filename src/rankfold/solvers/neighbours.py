@@ -44,7 +44,8 @@ def neighbours(
 ) -> Neighbours:
     """The ``most`` largest entries of each row of G.
 
-    Each of several processes has the rows of its own queries. All get the same neighbours.
+    Each of several processes has the pairs of its own queries, and gets the rows of G of its share
+    of the candidates.
 
     Args:
         rows: R, [M, N], with grades as its entries if it has any.
@@ -59,8 +60,9 @@ def neighbours(
     columns = transposed(rows, memory_budget)
     grades = None if rows.grades is None else rows.grades.float()
     whole, factor = csr(rows, grades), scale.float()
-    ids = torch.zeros(n, most, dtype=torch.int32, device=device)
-    weights = torch.zeros(n, most, device=device)
+    first, last = comm.share(n)
+    ids = torch.zeros(last - first, most, dtype=torch.int32, device=device)
+    weights = torch.zeros(last - first, most, device=device)
 
     def work(bounds: tuple[int, int]) -> None:
         start, stop = bounds
@@ -69,12 +71,17 @@ def neighbours(
         counts, others, values = _entries(csr(part, left), whole)
         if comm.size > 1:
             counts, others, values = _summed_over_ranks(counts, others, values, n, comm)
-        row = torch.repeat_interleave(torch.arange(stop - start, device=device), counts)
-        values = values * factor[others]
-        values[others == row + start] = 0.0
-        own = slice(start, stop)
-        _keep_largest(counts, others, values, ids[own], weights[own])
-        weights[own] *= factor[own, None]
+        own = range(max(start, first), min(stop, last))
+        if len(own) == 0:
+            return
+        before, until = (int(counts[: end - start].sum()) for end in (own[0], own[-1] + 1))
+        counts, others = counts[own[0] - start : own[-1] + 1 - start], others[before:until]
+        row = torch.repeat_interleave(torch.tensor(own, device=device), counts)
+        values = values[before:until] * factor[others]
+        values[others == row] = 0.0
+        here = slice(own[0] - first, own[-1] + 1 - first)
+        _keep_largest(counts, others, values, ids[here], weights[here])
+        weights[here] *= factor[own[0] : own[-1] + 1, None]
 
     runs = _runs(rows, columns, memory_budget, comm)
     if comm.size > 1 or device.type != "cpu":  # collective calls have one order on all processes

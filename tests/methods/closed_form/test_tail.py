@@ -78,7 +78,7 @@ def test_a_weight_of_one_gives_equal_mean_squares(data: Dataset) -> None:
     objective = rg2(rows, 0.0, exponent=-0.375, candidate_exponent=0.35)
     *_, last = decompose(Target(objective, 2**30), 6, torch.Generator(), tolerance=1e-4)
     assert last.vectors is not None
-    spread = tail.Spread(rows, counts, RUN)
+    spread = tail.Spread(rows, counts, SINGLE_PROCESS)
     products, root = (
         linear(objective, last.vectors, spread.rows),
         objective.candidate_weight.rsqrt(),
