@@ -111,7 +111,7 @@ def forge_file(path: Path, name: str, data: bytes) -> None:
 
 
 CALLS = ["os.open", "os.fsync", "os.replace", "os.rename", "os.mkdir", "os.stat", "os.lstat"]
-CALLS += ["os.listdir", "os.unlink", "io.open"]
+CALLS += ["os.listdir", "os.unlink", "os.write", "io.open"]
 
 
 @contextmanager

@@ -19,6 +19,10 @@ class UserError(ValueError):
         self.hint = hint
 
 
+class DiskError(UserError):
+    """The disk refused something; the same command may succeed later."""
+
+
 def format_error(message: str, hint: str | None) -> str:
     """An error as the command line prints it."""
     return printable(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
@@ -59,6 +63,15 @@ def memory_errors(what: str, hint: str) -> Iterator[None]:
 def pluralize(n: int, one: str, many: str = "") -> str:
     """A number with its noun: ``1 row``, ``1,200 rows``. ``many`` if it is not ``one`` + s."""
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def format_bytes(n: float) -> str:
+    """A size: ``512 bytes``, ``1.5 GiB``."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}"
+        n /= 1024
+    return f"{n:.1f} GiB"
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rankfold.errors import UserError
+from rankfold.errors import DiskError, UserError
+from rankfold.storage.disk import Put
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,10 +37,10 @@ Content: TypeAlias = "Mapping[str, Tensor] | pl.DataFrame | str | ForeignFile | 
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """A file in another library's format; ``write`` writes it to the given path."""
+    """A file in another library's format; ``write`` passes its bytes on, piece by piece."""
 
     suffix: str
-    write: Callable[[Path], None]
+    write: Callable[[Put], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def read_errors(path: Path) -> Iterator[None]:
     except MISSING:
         raise
     except OSError as error:
-        raise UserError(
+        raise DiskError(
             f"cannot read {error.filename or path}: {error.strerror or error}",
             hint="check its permissions and its disk",
         ) from error

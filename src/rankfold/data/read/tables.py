@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from rankfold import storage
 from rankfold.data.read import record_reader, values
 from rankfold.data.read.columns import (
     USUAL_NAMES,
@@ -154,10 +155,12 @@ def _scan(
         fast = _scan_json(path) if is_json else _scan_csv(path, mark, header=header)
         if fast is not None:
             return use(fast.select(LINE, *choose(_column_names(fast))))
-    except pl.exceptions.PolarsError:
-        pass  # the record reader says what is wrong
-    except OSError as error:
-        raise _unreadable(path.name, error) from error
+    except (pl.exceptions.PolarsError, OSError) as error:
+        if storage.is_full(error):
+            raise
+        if isinstance(error, OSError):
+            raise _unreadable(path.name, error) from error
+        # the record reader says what is wrong
     return use(record_reader.read(path, mark, reading, choose, header=header))
 
 
@@ -297,6 +300,8 @@ def readable(table: str) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, OSError) as error:
+        if storage.is_full(error):  # of temporary files
+            raise
         raise _unreadable(table, error) from error
 
 
