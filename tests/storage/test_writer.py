@@ -16,7 +16,8 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from folders import content, failing_call, files_of, names, refusal, snapshot, version_at, write
+from disk_calls import failing_call
+from folders import content, files_of, names, refusal, snapshot, version_at, write
 from torch import Tensor
 
 from rankfold import storage
