@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,3 +80,14 @@ def failing_call(
 
     with watched(react, under):
         yield made
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """Simulates a full disk: a write beyond ``size`` bytes of a file fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

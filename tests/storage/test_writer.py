@@ -4,11 +4,9 @@ import errno
 import fcntl
 import os
 import re
-import resource
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from disk_calls import failing_call
+from disk_calls import failing_call, files_no_larger_than
 from folders import content, files_of, names, refusal, snapshot, version_at, write
 from torch import Tensor
 
@@ -214,17 +212,6 @@ def test_files_are_on_disk_before_they_are_named(
         expected += [("sync", temporary), (temporary, entries[name]["file"])]
     commit = (".manifest.json.writing", "manifest.json")
     assert events == [*expected, ("sync", commit[0]), ("sync", "model"), commit, ("sync", "model")]
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """Simulates a full disk: a write beyond ``size`` bytes of a file fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 LARGE: list[storage.Content] = [
