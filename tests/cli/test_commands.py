@@ -208,6 +208,17 @@ def test_verify_lists_and_removes_what_no_manifest_names(rankfold: Command, mode
     assert (mine.exists(), left.exists(), beside.exists()) == (True, False, False)
 
 
+@pytest.mark.parametrize("out", [("--out", ""), ("--out=",), ("--out", "/"), ("--out", "..")])
+def test_an_out_without_a_name_is_refused(
+    rankfold: Command, model: Path, out: tuple[str, ...]
+) -> None:
+    """An unset variable in ``--out "$DIR"`` must not mean the current folder."""
+    done = rankfold("fit", "popularity", model.with_name("data"), *out)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert "Traceback" not in done.err
+
+
 def test_fit_stops_after_its_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
     words = ("fit", "ials", model.with_name("data"), "--set", "sweeps=5", "--patience", 9, "--json")
     for name, more, steps in (("short", ("--seconds", 0), 1), ("long", ("--seconds", 600), 5)):

@@ -14,6 +14,7 @@ from rankfold.storage.destination import leftovers as leftovers
 from rankfold.storage.destination import sweep as sweep
 from rankfold.storage.disk import Put as Put
 from rankfold.storage.disk import beside as beside
+from rankfold.storage.disk import check_encodable as check_encodable
 from rankfold.storage.disk import filling as filling
 from rankfold.storage.disk import flush as flush
 from rankfold.storage.disk import is_full as is_full

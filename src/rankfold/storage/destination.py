@@ -11,6 +11,7 @@ from rankfold.errors import UserError
 from rankfold.storage.disk import (
     MARK,
     beside,
+    check_encodable,
     flush,
     locked_to_write,
     remove_stale,
@@ -73,6 +74,7 @@ def foreign(path: Path) -> list[Path]:
 
 def check_named(path: Path) -> None:
     """A UserError for a path that names no folder or file: the root, or the parent folder."""
+    check_encodable(path)
     if path.absolute().name in ("", ".."):
         raise UserError(f"{path} cannot be replaced", hint="give --out the name of a new folder")
 

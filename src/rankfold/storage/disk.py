@@ -78,6 +78,14 @@ def _free(path: Path) -> int:
     return shutil.disk_usage(next(place for place in places if place.exists())).free
 
 
+def check_encodable(path: Path) -> None:
+    """A UserError for a name that is not UTF-8: the libraries that read and write refuse it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the name {os.fsencode(path)!r} is not UTF-8", hint="rename it") from None
+
+
 # ---------------------------------------------------------------------------------- locks
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankfold.errors import DiskError, UserError
-from rankfold.storage.disk import Put
+from rankfold.storage.disk import Put, check_encodable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,8 +74,11 @@ def dump(manifest: Mapping[str, Any]) -> bytes:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of the folder ``path``; a UserError unless it is as it was written."""
+    check_encodable(path)
     try:
         with read_errors(path):
+            if not stat.S_ISREG((path / MANIFEST).stat().st_mode):  # reading a pipe would hang
+                raise damaged(path, f"{MANIFEST} is not a regular file")
             text = (path / MANIFEST).read_bytes()
     except MISSING:
         raise _not_a_folder(path) from None
