@@ -154,7 +154,7 @@ def _scan(
         fast = None if is_json else _scan_csv(path, mark, header=header)
         if fast is not None:
             return use(fast.select(LINE, *choose(_column_names(fast))))
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         if storage.is_full(error):
             raise
         if isinstance(error, OSError):
