@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
@@ -64,6 +64,8 @@ GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: metho
     "ials": ("ials", {"background": (0.003, 0.01, 0.03, 0.1), "reg": (0.0003, 0.001, 0.003, 0.01)}),
     "wrmf": ("wrmf", {"alpha": (10.0, 40.0, 160.0), "reg": (1.0, 10.0, 50.0)}),
     "puresvd": ("puresvd", {}),
+    "ease": ("ease", {}),
+    "blend": ("blend", {}),
 }
 
 
@@ -154,7 +156,8 @@ def fit(
     """A fit that stops by validation, or after a number of steps."""
     method = METHODS[GRIDS[name][0]]
     judged = Judged(data) if data.validation is not None else None
-    config = method.config(**settings)
+    known = {one.name for one in fields(method.config)}
+    config = method.config(**{name: v for name, v in settings.items() if name in known})
     run = Run(
         rng=torch.Generator().manual_seed(seed),
         device=DEVICE,

@@ -9,7 +9,8 @@ from planted import dense, groups
 
 import rankfold as rf
 from rankfold.errors import UserError
-from rankfold.methods.closed_form import ease, settings_search
+from rankfold.methods import METHODS
+from rankfold.methods.closed_form import all_scores, settings_search
 from rankfold.methods.closed_form.ease import EasePoint, weights, weights_reference
 from rankfold.methods.closed_form.settings_search import DEFAULTS, GRIDS, middle
 from rankfold.types import Dataset, Interactions
@@ -90,24 +91,27 @@ def test_weights_minimise_the_squares_under_the_bound(data: Dataset, bound: floa
 def test_search_sums_the_weights_of_the_history(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ease, "QUERY_BLOCK", 7)  # several blocks
-    weights = rf.fit("ease", data, reg=5.0).model.tensors["weights"]
+    monkeypatch.setattr(all_scores, "QUERY_BLOCK", 7)  # several blocks
+    model = rf.fit("ease", data, reg=5.0).model
+    search = METHODS["ease"].open(model).search_histories
+    assert search is not None
     rows = data.split("train")
-    expected = dense(rows) @ weights.double()
-    ranked = ease.search(weights, rows, 60, None)
+    expected = dense(rows) @ model.tensors["weights"].double()
+    ranked = search(rows, 60, None)
     torch.testing.assert_close(
         ranked.scores.double(), expected.gather(1, ranked.ids), atol=1e-5, rtol=0
     )
     assert torch.equal(ranked.ids.sort(dim=1).values, torch.arange(60).expand(120, -1))
     best = expected.masked_fill(dense(rows) > 0, -torch.inf).max(dim=1).values
-    unseen = ease.search(weights, rows, 1, rows)
+    unseen = search(rows, 1, rows)
     torch.testing.assert_close(unseen.scores[:, 0].double(), best, atol=1e-5, rtol=0)
 
 
 def test_search_without_histories_is_empty(data: Dataset) -> None:
-    weights = rf.fit("ease", data).model.tensors["weights"]
+    search = METHODS["ease"].open(rf.fit("ease", data).model).search_histories
+    assert search is not None
     none = Interactions(torch.zeros(1).long(), torch.empty(0).int(), None, 60)
-    assert ease.search(weights, none, 5, None).ids.shape == (0, 5)
+    assert search(none, 5, None).ids.shape == (0, 5)
 
 
 def test_too_many_candidates_are_refused_with_a_hint(data: Dataset) -> None:
@@ -168,7 +172,7 @@ def test_given_settings_are_kept_and_the_rest_is_searched(judged: Dataset) -> No
     assert {entry["reg"] for entry in model.notes["points"]} == {7.0}
     assert {entry["discount"] for entry in model.notes["points"]} == {0.25}
     assert len({entry["candidate_exponent"] for entry in model.notes["points"]}) > 1
-    described = rf.METHODS["ease"].describe(model)
+    described = METHODS["ease"].describe(model)
     assert described is not None
     assert "validation from" in described
     assert "reg 7" in described

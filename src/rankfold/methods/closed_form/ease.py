@@ -15,8 +15,8 @@ from torch import Tensor
 from rankfold.config import Settings, setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.errors import UserError
-from rankfold.kernels.sparse import blocks, row_sums
-from rankfold.kernels.topk import top_k
+from rankfold.kernels.sparse import row_sums
+from rankfold.methods.closed_form.all_scores import search
 from rankfold.methods.closed_form.racing import describe_choice
 from rankfold.methods.closed_form.settings_search import (
     DEFAULTS,
@@ -33,12 +33,8 @@ from rankfold.types import (
     Opened,
     Run,
     Step,
-    TopK,
     history_tensors,
 )
-
-QUERY_BLOCK, PAIR_BLOCK = 1024, 2**22  # of a block
-_SCORE_BYTES = 2**28  # of a block of scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,29 +148,9 @@ def scores(weights: Tensor, rows: Interactions) -> Tensor:
     return row_sums(rows, weights)
 
 
-def search(weights: Tensor, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
-    """The k best candidates for each history."""
-    most = max(1, min(QUERY_BLOCK, _SCORE_BYTES // (4 * max(1, rows.n_candidates))))
-    parts = [
-        _search(weights, rows.part(a, b), k, None if exclude is None else exclude.part(a, b))
-        for a, b in blocks(rows, most, PAIR_BLOCK)
-    ]
-    width = min(k, rows.n_candidates)
-    none = TopK(torch.empty(0, width, dtype=torch.int64), torch.empty(0, width))
-    ids, values = zip(*(parts or [none]), strict=True)
-    return TopK(torch.cat(ids), torch.cat(values))
-
-
-def _search(weights: Tensor, rows: Interactions, k: int, exclude: Interactions | None) -> TopK:
-    found = scores(weights, rows)
-    if exclude is not None:
-        found[exclude.query_of_pair().long(), exclude.candidates.long()] = -torch.inf
-    return top_k(found, k)
-
-
 def _open(model: Model) -> Opened:
-    weights = model.tensors["weights"]
-    return Opened(search_histories=partial(search, weights), scores=partial(scores, weights))
+    own = partial(scores, model.tensors["weights"])
+    return Opened(search_histories=partial(search, own), scores=own)
 
 
 METHOD = Method(

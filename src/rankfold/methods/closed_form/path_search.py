@@ -22,7 +22,15 @@ from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.threads import in_threads
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form import spectral, tail
-from rankfold.methods.closed_form.racing import RacingStage, blend, mean, race, settle, stages
+from rankfold.methods.closed_form.racing import (
+    RacingStage,
+    blend,
+    histories_of,
+    mean,
+    race,
+    settle,
+    stages,
+)
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.neighbours import Neighbours
@@ -133,11 +141,7 @@ class PathSearch:
     @cached_property
     def histories(self) -> list[Interactions]:
         """The pairs of the queries of each stage."""
-        known = self.rows if self.given is None else self.given
-        device = self.rows.offsets.device
-        return [
-            known.select(one.queries.to(known.offsets.device)).to(device) for one in self.stages
-        ]
+        return histories_of(self.stages, self.rows, self.given)
 
     @cached_property
     def neighbours(self) -> Neighbours:

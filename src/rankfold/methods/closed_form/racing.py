@@ -49,6 +49,14 @@ def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[
         yield RacingStage(queries, seen, slice(first, first + len(queries)))
 
 
+def histories_of(
+    stages: Iterable[RacingStage], rows: Interactions, given: Interactions | None
+) -> list[Interactions]:
+    """The histories of the queries of each stage. ``given`` are those that are not in ``rows``."""
+    known, device = rows if given is None else given, rows.offsets.device
+    return [known.select(one.queries.to(known.offsets.device)).to(device) for one in stages]
+
+
 def race(
     points: Iterable[P],
     values: dict[P, list[Tensor]],

@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.methods.closed_form.racing import mean, measure_scores, race, settle, stages
+from rankfold.methods.closed_form.racing import (
+    histories_of,
+    mean,
+    measure_scores,
+    race,
+    settle,
+    stages,
+)
 from rankfold.solvers.ridge import Gram, inverse_diagonal, solve
 from rankfold.types import Interactions, Judge, Run
 
@@ -95,10 +102,7 @@ class SettingsSearch:
         self.rows, self.columns, self.run, self.judge = rows, rows.transpose(), run, judge
         self.fixed = dict(fixed)
         self.stages = list(stages(judge, n_queries, run.comm, None))
-        known, device = rows if given is None else given, rows.offsets.device
-        self.histories = [
-            known.select(one.queries.to(known.offsets.device)).to(device) for one in self.stages
-        ]
+        self.histories = histories_of(self.stages, rows, given)
         self.values: dict[EasePoint, list[Tensor]] = {}  # of the metric, a tensor for each stage
         self.diagonals: dict[tuple[float, ...], Tensor] = {}  # estimates, of each system
 
