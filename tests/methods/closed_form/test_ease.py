@@ -16,7 +16,7 @@ from rankfold.methods.closed_form.settings_search import DEFAULTS, GRIDS, middle
 from rankfold.types import Dataset, Interactions
 
 PLAIN: dict[str, Any] = {  # of the paper, without any normalisation
-    "query_exponent": 0.0, "candidate_exponent": 0.0, "dropout": 0.0, "diagonal": 0.0,
+    "query_exponent": 0.0, "candidate_exponent": 0.0, "candidate_reg": 0.0, "diagonal": 0.0,
     "discount": 0.0,
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ def test_weights_match_the_formula(data: Dataset, point: EasePoint) -> None:
 def test_weights_minimise_the_squares_under_the_bound(data: Dataset, bound: float) -> None:
     """|X - X B|^2 + sum_y t_y |B_y|^2 is stationary, but for diagonal entries at the bound.
 
-    t = reg mean(g) + dropout g. There the objective would fall further: its gradient is below 0.
+    t = reg mean(g) + candidate_reg g. At the bound the gradient is below 0.
     """
     point = EasePoint(-0.25, 0.3, 0.5, 0.7, bound, 0.0)
     r = dense(data.split("train"))

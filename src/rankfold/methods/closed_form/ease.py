@@ -53,7 +53,7 @@ class Config(Settings):
     reg: float | None = setting(
         None, above=0, help="regularisation, relative to the mean of the Gram matrix's diagonal"
     )
-    dropout: float | None = setting(
+    candidate_reg: float | None = setting(
         None, at_least=0, help="more of it for each candidate, relative to its own entry there"
     )
     diagonal: float | None = setting(
@@ -73,11 +73,11 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """The weights of a candidate that best predict it from the query's other candidates.
 
     With R the pairs, |I_x| and c_y the sizes of queries and candidates, X = diag(|I|^e) R
-    diag(c^-beta), G = X^T X, g its diagonal and P = (G + reg mean(g) I + dropout diag(g))^-1, the
-    score of candidate z for the history of a query is the sum of W_yz over its candidates y::
+    diag(c^-beta), G = X^T X, g its diagonal, t = reg mean(g) + candidate_reg g and P = (G +
+    diag(t))^-1, candidate z has for a history the sum of W_yz over its candidates y::
 
         W_yz = -c_y^-beta P_yz gamma_z c_z^(beta - discount)        W_zz: see ``weights``
-        gamma_z = max(reg mean(g) + dropout g_z, (1 - diagonal) / P_zz)
+        gamma_z = max(t_z, (1 - diagonal) / P_zz)
     """
     rows = replace(data.split("train"), grades=None).to(run.device)
     n = rows.n_candidates
@@ -135,7 +135,7 @@ def weights_reference(rows: Interactions, point: EasePoint) -> Tensor:
     beta = point.candidate_exponent
     x = sizes[:, None] ** point.query_exponent * x * counts**-beta
     g = x.T @ x
-    shift = point.reg * g.diagonal().mean() + point.dropout * g.diagonal()
+    shift = point.reg * g.diagonal().mean() + point.candidate_reg * g.diagonal()
     p = torch.linalg.inv(g + torch.diag(shift))
     gamma = torch.maximum(shift, (1 - point.diagonal) / p.diagonal())
     b = torch.eye(len(p), dtype=torch.float64) - p * gamma

@@ -38,7 +38,7 @@ class EasePoint(NamedTuple):
     query_exponent: float
     candidate_exponent: float
     reg: float
-    dropout: float
+    candidate_reg: float
     diagonal: float
     discount: float
 
@@ -48,11 +48,11 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
     "reg": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
     "candidate_exponent": (0.0, 0.125, 0.25, 0.375, 0.5),
     "query_exponent": (-0.5, -0.25, -0.125, 0.0),
-    "dropout": (0.0, 1.0, 3.0),
+    "candidate_reg": (0.0, 1.0, 3.0),
     "diagonal": (0.0, 0.1, 1.0),
     "discount": (0.0, 0.1, 0.2, 0.3),
 }
-_ORDER = ("reg", "candidate_exponent", "query_exponent", "dropout", "reg")
+_ORDER = ("reg", "candidate_exponent", "query_exponent", "candidate_reg", "reg")
 _SYSTEM = 4  # the settings of a point that its system depends on come first
 _PROBES = 256  # for the diagonal of an inverse
 _UPHILL_STAGES = 2
@@ -82,7 +82,7 @@ def system_of(rows: Interactions, columns: Interactions, point: EasePoint) -> Sy
     weight = rows.counts().clamp(min=1).float() ** (2 * point.query_exponent)
     gram = Gram(rows, columns, weight, counts**-point.candidate_exponent)
     own = gram.diagonal
-    shift = point.reg * own.mean().clamp(min=1e-30) + point.dropout * own
+    shift = point.reg * own.mean().clamp(min=1e-30) + point.candidate_reg * own
     return System(gram, shift, counts)
 
 
