@@ -45,7 +45,7 @@ class EasePoint(NamedTuple):
 
 DEFAULTS = EasePoint(-0.125, 0.25, 10.0, 0.0, 0.0, 0.1)  # and the start of the search
 GRIDS: Mapping[str, tuple[float, ...]] = {
-    "reg": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
+    "reg": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0),
     "candidate_exponent": (0.0, 0.125, 0.25, 0.375, 0.5),
     "query_exponent": (-0.5, -0.25, -0.125, 0.0),
     "candidate_reg": (0.0, 1.0, 3.0),
