@@ -21,9 +21,9 @@ from rankfold.errors import UserError, find
 from rankfold.kernels.threads import limited_threads
 from rankfold.methods.closed_form.all_scores import Scores, scores_of, search
 from rankfold.methods.closed_form.racing import (
+    choice_notes,
     describe_choice,
     histories_of,
-    mean,
     measure_scores,
     settle,
     stages,
@@ -169,13 +169,7 @@ def _choose(
     rows = data.split("train").to(run.device)
     values: dict[float, list[Tensor]] = {}
     share = _best_share(judge, both, rows, data.given, config.path_queries, run, values)
-    points = [
-        dict(zip(("share", "score", "error"), (one, *mean(torch.cat(known))), strict=True))
-        for one, known in values.items()
-    ]
-    score = mean(torch.cat(values[share]))[0]
-    course = [{"step": 1, "score": score}]
-    return share, {"chosen_by": "validation", "points": points, "score": score, "course": course}
+    return share, choice_notes(values, share, lambda one: {"share": one})
 
 
 def _best_share(

@@ -7,7 +7,7 @@ left cannot be distinguished: each point has a weight by its distance from the b
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -161,6 +161,20 @@ def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
     if best.tail_weight > 0:
         tail = round(math.exp(mean_of(lambda point: math.log(point.tail_weight))), 3)
     return PathPoint(best.place, rank, threshold, discount, tail)
+
+
+def choice_notes(
+    values: Mapping[P, list[Tensor]], chosen: P, settings_of: Callable[[P], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Notes on a choice: each point with its score on all queries it was measured on."""
+    scores = {point: mean(torch.cat(own)) for point, own in values.items()}
+    points = [
+        {**settings_of(point), "score": score, "error": error}
+        for point, (score, error) in scores.items()
+    ]
+    score = scores[chosen][0]
+    course = [{"step": 1, "score": score}]
+    return {"chosen_by": "validation", "points": points, "score": score, "course": course}
 
 
 def describe_choice(model: Model, names: Sequence[str], tried: str = "points") -> str | None:

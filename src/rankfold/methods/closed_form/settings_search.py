@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from rankfold.methods.closed_form.racing import (
+    choice_notes,
     histories_of,
-    mean,
     measure_scores,
     race,
     settle,
@@ -165,15 +165,7 @@ class SettingsSearch:
         return self.diagonals[point[:_SYSTEM]]
 
     def notes(self, point: EasePoint) -> dict[str, Any]:
-        """The points with their scores on all queries they were measured on."""
-        scores = {one: mean(torch.cat(values)) for one, values in self.values.items()}
-        points = [
-            {**one._asdict(), "score": score, "error": error}
-            for one, (score, error) in scores.items()
-        ]
-        score = scores[point][0]
-        course = [{"step": 1, "score": score}]
-        return {"chosen_by": "validation", "points": points, "score": score, "course": course}
+        return choice_notes(self.values, point, EasePoint._asdict)
 
 
 def solutions(system: System, histories: Interactions) -> Tensor:
