@@ -207,6 +207,7 @@ def study(name: str, method: str, width: int, seeds: int, out: Path) -> None:
         entry = {"settings": point, "steps": history.number, "seconds": time.time() - began}
         entry["chosen"] = dict(history.model.config)  # type: ignore[union-attr]
         entry |= {SELECTED_BY: history.score or 0.0}
+        del history  # one large model at a time
         result["grid"].append(entry)
         keep(path, result, name, method, width)
     best = max(result["grid"], key=lambda entry: entry[SELECTED_BY])
@@ -228,6 +229,7 @@ def study(name: str, method: str, width: int, seeds: int, out: Path) -> None:
         history = fit(method, whole, chosen, seed, steps)
         assert history.model is not None
         tested.append({"seed": seed, **Judged(whole, "test").means(history.model)})
+        del history
     result["test"] = tested
     result["test_mean"] = {m: mean(entry[m] for entry in tested) for m in SHOWN}
     if seeds > 1:
