@@ -11,10 +11,14 @@ import torch
 from torch import Tensor
 
 from rankfold.kernels.sparse import row_sums
+from rankfold.solvers.gram import tiles
 from rankfold.types import Interactions
 
 TOLERANCE = 3e-3  # of a column's residual, relative
+EXACT = 1e-5  # the same, for an inverse
 _MOST_STEPS = 200
+_COLUMNS = 64  # of an inverse at a time, at most: more leave the cache
+_NUMBERS = 8  # held for each entry of a block of columns
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,18 @@ def solve(gram: Gram, shift: Tensor, block: Tensor, tolerance: float = TOLERANCE
         scaled = precondition * residual
         before, size = size, (residual * scaled).sum(dim=0)
         direction.mul_(size / before.clamp(min=1e-30)).add_(scaled)
+    return result
+
+
+def inverse(gram: Gram, shift: Tensor, memory_budget: int) -> Tensor:
+    """(G + diag(shift))^-1, some columns at a time; [N, N]."""
+    n = len(shift)
+    result = shift.new_empty(n, n)
+    width = memory_budget // (4 * (_NUMBERS * n + gram.rows.n_queries))
+    for start, stop in tiles(n, max(1, min(_COLUMNS, width))):
+        block = shift.new_zeros(n, stop - start)
+        block[start:stop].fill_diagonal_(1.0)
+        result[start:stop] = solve(gram, shift, block, EXACT).T
     return result
 
 

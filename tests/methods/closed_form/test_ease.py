@@ -10,7 +10,7 @@ from planted import dense, groups
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.methods.closed_form import all_scores, settings_search
+from rankfold.methods.closed_form import all_scores, ease, settings_search
 from rankfold.methods.closed_form.ease import EasePoint, weights, weights_reference
 from rankfold.methods.closed_form.settings_search import DEFAULTS, GRIDS, middle
 from rankfold.types import Dataset, Interactions
@@ -63,6 +63,18 @@ def test_weights_match_the_formula(data: Dataset, point: EasePoint) -> None:
     torch.testing.assert_close(
         fitted.double(), weights_reference(rows, point), rtol=2e-4, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("memory_budget", [1, 2**30])
+@pytest.mark.parametrize("point", POINTS)
+def test_columns_one_by_one_give_the_same_weights(
+    data: Dataset, point: EasePoint, memory_budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = data.split("train")
+    monkeypatch.setattr(ease, "_SPARSE", 0)
+    monkeypatch.setattr(ease, "invert", None)
+    found = weights(rows, point, memory_budget)
+    torch.testing.assert_close(found.double(), weights_reference(rows, point), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("bound", [0.0, 0.05, 1.0])

@@ -22,8 +22,10 @@ from rankfold.methods.closed_form.settings_search import (
     DEFAULTS,
     EasePoint,
     SettingsSearch,
+    System,
     system_of,
 )
+from rankfold.solvers import ridge
 from rankfold.solvers.gram import gram, invert
 from rankfold.types import (
     Dataset,
@@ -35,6 +37,8 @@ from rankfold.types import (
     Step,
     history_tensors,
 )
+
+_SPARSE = 500  # a pair costs as much in N solutions as this many entries in an inverse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +119,7 @@ def weights(rows: Interactions, point: EasePoint, memory_budget: int) -> Tensor:
     c_z^-discount, which is 0 if ``diagonal`` is 0.
     """
     system = system_of(rows, rows.transpose(), point)
-    matrix = gram(rows, system.gram.weight, system.gram.scale, memory_budget)
-    matrix.diagonal().add_(system.shift)
-    inverse = invert(matrix)
+    inverse = _inverse(system, memory_budget)
     own = inverse.diagonal().clone()
     columns = system.columns(point, own)
     inverse.mul_(system.gram.scale[:, None]).mul_(columns)
@@ -125,6 +127,16 @@ def weights(rows: Interactions, point: EasePoint, memory_budget: int) -> Tensor:
     kept = (1 + columns / power * own).clamp(min=0, max=point.diagonal)
     inverse.diagonal().copy_(kept * system.gram.scale * power)
     return inverse
+
+
+def _inverse(system: System, memory_budget: int) -> Tensor:
+    """Column by column where the pairs are few, else in place."""
+    rows, scale = system.gram.rows, system.gram.scale
+    if scale.device.type == "cpu" and _SPARSE * rows.n_pairs < rows.n_candidates**2:
+        return ridge.inverse(system.gram, system.shift, memory_budget)
+    matrix = gram(rows, system.gram.weight, scale, memory_budget)
+    matrix.diagonal().add_(system.shift)
+    return invert(matrix)
 
 
 def weights_reference(rows: Interactions, point: EasePoint) -> Tensor:

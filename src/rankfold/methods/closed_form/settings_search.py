@@ -56,7 +56,7 @@ _ORDER = ("reg", "candidate_exponent", "query_exponent", "candidate_reg", "reg")
 _SYSTEM = 4  # the settings of a point that its system depends on come first
 _PROBES = 256  # for the diagonal of an inverse
 _UPHILL_STAGES = 2
-_MOST_QUERIES = 512  # at a time
+_MOST_QUERIES = 128  # at a time: blocks of more leave the cache
 
 
 class System(NamedTuple):
