@@ -23,6 +23,7 @@ from torch import Tensor
 from rankfold.methods.closed_form.racing import (
     choice_notes,
     histories_of,
+    mean,
     measure_scores,
     race,
     settle,
@@ -56,6 +57,7 @@ _ORDER = ("reg", "candidate_exponent", "query_exponent", "candidate_reg", "reg")
 _SYSTEM = 4  # the settings of a point that its system depends on come first
 _PROBES = 256  # for the diagonal of an inverse
 _UPHILL_STAGES = 2
+_FINALISTS = 3  # systems that are compared on more queries
 _MOST_QUERIES = 128  # at a time: blocks of more leave the cache
 
 
@@ -111,8 +113,16 @@ class SettingsSearch:
         for name in _ORDER:
             if name not in self.fixed:
                 point = self.uphill(point, name)
-        tried = list(self.values) or self.variants(point)
-        return settle(tried, self.values, self.measure, len(self.stages), middle)
+        points = self.finalists() or self.variants(point)
+        return settle(points, self.values, self.measure, len(self.stages), middle)
+
+    def finalists(self) -> list[EasePoint]:
+        """The points of the best systems so far."""
+        most = max(map(len, self.values.values()), default=0)
+        known = [point for point, values in self.values.items() if len(values) == most]
+        known.sort(key=lambda point: -mean(torch.cat(self.values[point]))[0])
+        systems = list(dict.fromkeys(point[:_SYSTEM] for point in known))[:_FINALISTS]
+        return [point for point in known if point[:_SYSTEM] in systems]
 
     def uphill(self, best: EasePoint, name: str) -> EasePoint:
         """The best point with neighbouring values of one setting, until no neighbour is better."""
