@@ -25,6 +25,7 @@ PROGRAMS = {  # name: module of benchmarks, arguments
     "quadratic": ["quality.quadratic", "run"],
     "quadratic-speed": ["speed.quadratic", "--write"],
     "billion": ["scale.billion", "linear", "--write"],
+    "ease": ["scale.ease"],
     "softmax": ["speed.softmax", "--write"],
     "bpr": ["speed.bpr", "--write"],
     "gradient": ["quality.gradient", "run"],

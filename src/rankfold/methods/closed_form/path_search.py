@@ -22,7 +22,15 @@ from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.threads import in_threads
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form import spectral, tail
-from rankfold.methods.closed_form.racing import RacingStage, blend, mean, race, stages
+from rankfold.methods.closed_form.racing import (
+    RacingStage,
+    blend,
+    histories_of,
+    mean,
+    race,
+    settle,
+    stages,
+)
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.neighbours import Neighbours
@@ -142,12 +150,8 @@ class PathSearch:
     @cached_property
     def histories(self) -> list[Interactions]:
         """The pairs of the queries of each stage; with shards as ``Shards.seen``."""
-        known = self.rows if self.given is None else self.given
-        device = self.rows.offsets.device
-        parts = [known.select(one.queries.to(known.offsets.device)) for one in self.stages]
-        return [
-            (part if self.shards is None else self.shards.seen(part)).to(device) for part in parts
-        ]
+        parts = histories_of(self.stages, self.rows, self.given)
+        return parts if self.shards is None else list(map(self.shards.seen, parts))
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -301,13 +305,7 @@ class PathSearch:
 
     def blended(self, points: list[PathPoint]) -> PathPoint:
         """The mean of the points that may be the best, or the best if it is clearly better."""
-        weights = race(points, self.values, self.measure, len(self.stages))
-        best, middle = next(iter(weights)), blend(weights)
-        for stage in range(len(self.values.get(middle, [])), len(self.values[best])):
-            measured = self.measure([middle], stage)[middle]
-            self.values.setdefault(middle, []).append(measured)
-        lead, error = mean(torch.cat(self.values[best]) - torch.cat(self.values[middle]))
-        return best if lead > error else middle
+        return settle(points, self.values, self.measure, len(self.stages), blend)
 
     def model(self, point: PathPoint) -> Model:
         spectrum, solution = self.solved[point.place].spectrum, self.solution(point)

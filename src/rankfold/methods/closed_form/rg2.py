@@ -15,6 +15,7 @@ from torch import Tensor
 from rankfold.config import Settings, setting
 from rankfold.methods.closed_form import spectral, tail
 from rankfold.methods.closed_form.path_search import PathSearch, fold
+from rankfold.methods.closed_form.racing import describe_choice
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.rg import row_sizes, target_line
 from rankfold.solvers.spectral import expected_share
@@ -114,13 +115,9 @@ def _extra(model: Model, rows: Interactions) -> Interactions:
 
 def _describe(model: Model) -> str | None:
     """The selected point of the path, in words."""
-    if "chosen_by" not in model.notes:
-        return None
     names = ["query_exponent", "candidate_exponent", "rank", "threshold", "discount"]
     names += ["tail_weight"] if model.config.get("tail_weight") is not None else []
-    point = ", ".join(f"{name} {model.config[name]:g}" for name in names)
-    points = f" from {len(model.notes['path'])} points" if "path" in model.notes else ""
-    return f"chosen by {model.notes['chosen_by']}{points}: {point}"
+    return describe_choice(model, names, tried="path")
 
 
 METHOD = Method(
