@@ -1,22 +1,17 @@
 """A server on a port: limits on connections and headers, shutdown, model swap under load."""
 
 import json
-import os
-import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
-from serving import exchange, fit_shop
+from serving import exchange, fit_shop, process
 
 from rankfold.errors import UserError
 from rankfold.serve.limits import Limits
@@ -103,22 +98,6 @@ def test_loopback_names() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org")))
     assert "localhost" in (allowed_hosts("127.0.0.1") or ())
     assert allowed_hosts("0.0.0.0") is None
-
-
-@contextmanager
-def process(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``rankfold serve`` in another process, and its URL."""
-    command = [sys.executable, "-m", "rankfold", "serve", *map(str, words), "--port", "0"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, env=settings, **pipes) as running:  # type: ignore[call-overload]
-        try:
-            line = running.stdout.readline()
-            match = re.search(r"serving on (http://\S+)", line)
-            assert match, line + running.stderr.read()
-            yield running, match[1]
-        finally:
-            running.kill()
 
 
 def test_swap_and_shutdown_under_load(fitted: Path, tmp_path: Path) -> None:

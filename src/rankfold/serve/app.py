@@ -18,11 +18,12 @@ from rankfold.serve import schema
 from rankfold.serve.batching import Job
 from rankfold.serve.errors import HttpError, error_body
 from rankfold.serve.files import add_static_files
+from rankfold.serve.folders import NAME
 from rankfold.serve.grade import grade
 from rankfold.serve.limits import Limits
 from rankfold.serve.metrics import Labels
 from rankfold.serve.middleware import Access, App, Middleware, Receive, Scope, Send
-from rankfold.serve.models import NAME, Models, Slot
+from rankfold.serve.models import Models, Slot
 from rankfold.serve.search import answer, check_size, find_keys, group_of, read_history
 
 JSON = "application/json"

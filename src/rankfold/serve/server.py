@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,11 +14,12 @@ import uvicorn
 
 from rankfold.errors import UserError
 from rankfold.serve.app import build_app
+from rankfold.serve.folders import Folders, Reading
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log, LogHandler
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.middleware import Access, Middleware
-from rankfold.serve.models import Models
+from rankfold.serve.models import Models, line_of
 from rankfold.serve.protocol import Protocol
 
 
@@ -31,7 +32,8 @@ def serve(
     token: str | None,
     grace: float,
     log: Log,
-    on_ready: Callable[[str, Models], None],
+    reading: Reading,
+    on_ready: Callable[[str, Sequence[str]], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
@@ -43,20 +45,24 @@ def serve(
         token: the token that requests must send; None: none is needed.
         grace: seconds for open requests to finish after a signal.
         log: where lines go.
-        on_ready: called with the URL and the models once these are loaded.
+        reading: how the folders are read.
+        on_ready: called with the URL and a line per model once these are loaded.
     """
     listening = listen(host, port)
     url = url_of(listening)
-    models = Models(folders, limits, log, Metrics())
+    metrics = Metrics()
+    models = Models(folders, limits, log, metrics)
+    sources = Folders(folders, models.use, log, metrics, reading)
     access = Access(token, None if token else allowed_hosts(host))
     server = Server(build_app(models, limits, access), limits, grace)
     errors: list[BaseException] = []
 
     def load() -> None:
         try:
-            models.load()
-            models.follow()
-            on_ready(url, models)
+            sources.load()
+            sources.follow()
+            cards = [slot.now().card for slot in models.slots.values()]
+            on_ready(url, list(map(line_of, cards)))
         except BaseException as error:
             errors.append(error)
             server.should_exit = True
@@ -67,6 +73,7 @@ def serve(
         try:
             server.run(sockets=[listening])
         finally:
+            sources.close()
             models.close()
             log.write("stopped")
             log.close()
