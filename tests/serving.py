@@ -99,9 +99,12 @@ def exchange(address: tuple[str, int], data: bytes, seconds: float = 10.0) -> by
 
 
 @contextmanager
-def process(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(
+    *words: object, open_files: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """``rankfold serve`` in another process, and its URL."""
-    command = [sys.executable, "-m", "rankfold", "serve", *map(str, words), "--port", "0"]
+    limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
+    command = [*limit, sys.executable, "-m", "rankfold", "serve", *map(str, words), "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     settings = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=settings, **pipes) as running:  # type: ignore[call-overload]

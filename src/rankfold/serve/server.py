@@ -15,7 +15,7 @@ import uvicorn
 from rankfold.errors import UserError
 from rankfold.serve.app import build_app
 from rankfold.serve.folders import Folders, Reading
-from rankfold.serve.limits import Limits
+from rankfold.serve.limits import Limits, fit_open_files
 from rankfold.serve.log import Log, LogHandler
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.middleware import Access, Middleware
@@ -48,6 +48,7 @@ def serve(
         reading: how the folders are read.
         on_ready: called with the URL and a line per model once these are loaded.
     """
+    limits = fit_open_files(limits, len(folders))
     listening = listen(host, port)
     url = url_of(listening)
     metrics = Metrics()
@@ -69,7 +70,7 @@ def serve(
 
     threading.Thread(target=load, name="load models", daemon=True).start()
     with _library_logs(log):
-        log.write("listening", address=url)
+        log.write("listening", address=url, connections=limits.connections)
         try:
             server.run(sockets=[listening])
         finally:
