@@ -100,18 +100,18 @@ def exchange(address: tuple[str, int], data: bytes, seconds: float = 10.0) -> by
 
 @contextmanager
 def process(
-    *words: object, open_files: int | None = None
+    *words: object, open_files: int | None = None, log: Any = subprocess.PIPE
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``rankfold serve`` in another process, and its URL."""
+    """``rankfold serve`` in another process, and its URL. ``log`` is its stderr."""
     limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
     command = [*limit, sys.executable, "-m", "rankfold", "serve", *map(str, words), "--port", "0"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
     settings = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=settings, **pipes) as running:  # type: ignore[call-overload]
         try:
             line = running.stdout.readline()
             match = re.search(r"serving on (http://\S+)", line)
-            assert match, line + running.stderr.read()
+            assert match, line + (running.stderr.read() if running.stderr else "")
             yield running, match[1]
         finally:
             running.kill()

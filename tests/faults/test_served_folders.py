@@ -82,8 +82,9 @@ def wait(address: str, outcome: str) -> None:
 
 @pytest.mark.parametrize("memory", [1, 0], ids=["memory", "disk"])
 def test_no_change_of_a_served_folder_reaches_a_request(
-    memory: int, models: Path, tmp_path: Path
+    memory: int, models: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
+    record_property("cases", len(HARMS) + 1)
     served = tmp_path / "served"
     shutil.copytree(models / "served", served)
     with process(served, "--memory", memory) as (running, address):

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,8 +33,16 @@ def command(
             f"{_TOKEN_VARIABLE}, if it is set.",
         ),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that answer on the port; they share the models.")
+    ] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of a search. Default: all cores but one.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Threads of a search. Default: all cores but one; with several processes, each "
+            "has its share of the cores.",
+        ),
     ] = None,
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds for open requests to finish at shutdown.")
@@ -70,11 +79,14 @@ def command(
     from rankfold.serve.folders import Reading, named
     from rankfold.serve.limits import Limits
     from rankfold.serve.log import Log
-    from rankfold.serve.server import is_loopback, serve
+    from rankfold.serve.processes import serve_by_processes
+    from rankfold.serve.server import Settings, is_loopback, serve
 
     token = _read_token(token_file)
     folders = named(models)
-    torch.set_num_threads(threads or max(1, (os.cpu_count() or 2) - 1))
+    cores = os.cpu_count() or 2
+    share = cores - 1 if processes == 1 else cores // processes
+    torch.set_num_threads(threads or max(1, share))
     if token is None and not is_loopback(host):
         sys.stderr.write(
             f"warning: other machines can reach {host}, and no token is required\n"
@@ -84,17 +96,9 @@ def command(
     limits = Limits(**sizes, requests=max_requests, timeout=timeout)
     reading = Reading(None if memory is None else int(memory * 2**30), any_kind)
     log = Log(requests=not quiet)
-    serve(
-        folders,
-        host,
-        port,
-        limits=limits,
-        token=token,
-        grace=grace,
-        log=log,
-        reading=reading,
-        on_ready=_print_ready,
-    )
+    start = serve if processes == 1 else partial(serve_by_processes, processes)
+    settings = Settings(limits=limits, token=token, grace=grace, reading=reading)
+    start(folders, host, port, settings=settings, log=log, on_ready=_print_ready)
 
 
 def _print_ready(url: str, models: Sequence[str]) -> None:

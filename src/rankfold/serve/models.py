@@ -22,7 +22,7 @@ from rankfold.serve.batching import Worker
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
-from rankfold.serve.metrics import Metrics
+from rankfold.serve.metrics import Counts, Labels, Metrics
 from rankfold.serve.search import answer
 from rankfold.training.history import validation_score
 
@@ -94,11 +94,25 @@ class Models:
 
     def use(self, name: str, folder: storage.Folder, written: float) -> None:
         """Open a model and put it into use; an error leaves the one before it."""
+        self.put(name, self.open(name, folder, written))
+
+    def open(self, name: str, folder: storage.Folder, written: float) -> Served:
+        return opened(name, folder, written, self.limits)
+
+    def put(self, name: str, served: Served) -> None:
+        """Put a model into use."""
         first = not self.ready
-        self.slots[name].served = opened(name, folder, written, self.limits)
+        self.slots[name].served = served
         if first and self.ready:
             gc.collect()
             gc.freeze()  # the models stay: scanning them would pause all requests
+
+    def counts(self) -> Counts:
+        """The counts of this process."""
+        slots = self.slots.items()
+        loaded: dict[Labels, int] = {(name,): int(slot.served is not None) for name, slot in slots}
+        waiting: dict[Labels, int] = {(name,): len(slot.worker) for name, slot in slots}
+        return self.metrics.counts(loaded, waiting)
 
     def close(self) -> None:
         for worker in [*(slot.worker for slot in self.slots.values()), self.side]:
