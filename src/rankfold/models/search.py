@@ -29,7 +29,7 @@ exact_similar: MakeIndex = partial(build, "exact", metric=COSINE)
 
 
 class Filter(NamedTuple):
-    """What a search does not return."""
+    """The candidates that a search leaves out."""
 
     exclude: Interactions | None = None  # row b is not in list b
     allow: Tensor | None = None  # the only candidates of all lists [n], ascending; None: all
@@ -129,8 +129,8 @@ class Searcher:
                 parts.append(index.search(own, k, hidden, filter.allow, extra))
             else:
                 candidates = self.model.tensors["candidates"]
-                found = index.search(own, k, hidden, filter.allow)
-                parts.append(merge_extra(found, own, candidates, extra, hidden, filter.allow))
+                top = index.search(own, k, hidden, filter.allow)
+                parts.append(merge_extra(top, own, candidates, extra, hidden, filter.allow))
         return _joined(parts)
 
     def like(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
