@@ -167,7 +167,8 @@ class Shards:
         queries = torch.repeat_interleave(torch.arange(len(counts)), counts)
         mine = (candidates >= self.rows.start) & (candidates < self.rows.stop)
         here, shape = candidates[mine] - self.rows.start, (len(counts), self.size)
-        return from_pairs(queries[mine], here, None, shape)
+        grades = None if rows.grades is None else self.comm.gather(rows.grades)[mine]
+        return from_pairs(queries[mine], here, grades, shape)
 
     def merge(self, local: TopK, k: int) -> TopK:
         """The k best of all candidates, from the best of each process. Ids become global."""

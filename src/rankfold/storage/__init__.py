@@ -7,9 +7,23 @@ the next write, for readers that still hold the old manifest.
 """
 
 from rankfold.storage.destination import check_destination as check_destination
+from rankfold.storage.destination import check_named as check_named
 from rankfold.storage.destination import check_writable as check_writable
-from rankfold.storage.destination import locked as locked
+from rankfold.storage.destination import foreign as foreign
+from rankfold.storage.destination import leftovers as leftovers
 from rankfold.storage.destination import sweep as sweep
+from rankfold.storage.disk import Put as Put
+from rankfold.storage.disk import beside as beside
+from rankfold.storage.disk import check_encodable as check_encodable
+from rankfold.storage.disk import filling as filling
+from rankfold.storage.disk import flush as flush
+from rankfold.storage.disk import is_full as is_full
+from rankfold.storage.disk import locked as locked
+from rankfold.storage.disk import new_file as new_file
+from rankfold.storage.disk import os_error as os_error
+from rankfold.storage.disk import replacing as replacing
+from rankfold.storage.disk import scratch as scratch
+from rankfold.storage.disk import write_errors as write_errors
 from rankfold.storage.manifest import MANIFEST as MANIFEST
 from rankfold.storage.manifest import Content as Content
 from rankfold.storage.manifest import ForeignFile as ForeignFile

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from math import nan
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +9,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from rankfold import storage
 from rankfold.data.build import features
 from rankfold.data.build.grades import as_words, canonical, to_numbers
 from rankfold.data.read.columns import listing
@@ -60,8 +59,8 @@ def read_rows(
         reading: collects bad rows, which are dropped; without it they are a UserError.
     """
     known = Columns((), {}) if columns is None else columns
-    with TemporaryDirectory(prefix="rankfold-") as scratch:
-        used = Reading(Path(scratch)) if reading is None else reading
+    with storage.scratch() as scratch:
+        used = Reading(scratch) if reading is None else reading
         shape = None if image_shape is None else ImageShape(*image_shape)
         wanted = (*known.numbers, *known.levels)
         options = RowOptions(grade_column, key_column, shape, numbered=True, wanted=wanted)

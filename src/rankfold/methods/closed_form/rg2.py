@@ -46,6 +46,9 @@ class Config(Settings):
         "neighbours", help="scores beside those of the vectors; none: the vectors alone"
     )
     neighbours: int = setting(100, at_least=1, help="of each candidate, in the tail")
+    tail_reg: float = setting(
+        10.0, above=0, help="regularisation of the tail, as a multiple of the mean diagonal"
+    )
     tail_weight: float | None = setting(
         None, at_least=0, help="of the tail; at 1 its scores are as large as those of the vectors"
     )
@@ -56,6 +59,7 @@ class Config(Settings):
     weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
     used_with: ClassVar = {
         "neighbours": ("tail", "neighbours"),
+        "tail_reg": ("tail", "neighbours"),
         "tail_weight": ("tail", "neighbours"),
     }
 
