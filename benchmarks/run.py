@@ -49,6 +49,7 @@ PROGRAMS = {  # name: module of benchmarks, arguments
     "cache": ["speed.cache", "--write"],
     "memory": ["scale.memory", "--write"],
     "traffic": ["scale.traffic", "--write"],
+    "reliability": ["checks.reliability", "--slow", "--write"],
 }
 IN_ENVIRONMENT = {"ranx": ["checks.ranx"], "napkinxc": ["checks.napkinxc"]}  # of the peer so named
 ON_GPU = {

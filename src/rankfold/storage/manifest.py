@@ -152,11 +152,8 @@ def digest(path: Path, size: int | None = None) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_file(folder: Path, entry: Mapping[str, Any], *, full: bool = False) -> Path:
-    """The path of a manifest entry; a UserError if the file differs from what was written.
-
-    ``full`` compares the whole file, not only its size and its head.
-    """
+def regular_file(folder: Path, entry: Mapping[str, Any]) -> Path:
+    """The path of a manifest entry; a UserError unless it is a file of the right size."""
     path: Path = folder / entry["file"]
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
@@ -164,6 +161,15 @@ def check_file(folder: Path, entry: Mapping[str, Any], *, full: bool = False) ->
     if status.st_size != entry["size"]:
         what = f"{path.name} must have {entry['size']:,} bytes, got {status.st_size:,}"
         raise damaged(folder, what)
+    return path
+
+
+def check_file(folder: Path, entry: Mapping[str, Any], *, full: bool = False) -> Path:
+    """The path of a manifest entry; a UserError if the file differs from what was written.
+
+    ``full`` compares the whole file, not only its size and its head.
+    """
+    path = regular_file(folder, entry)
     actual, field = (digest(path), "sha256") if full else (digest(path, HEAD), "head")
     if actual != entry[field]:
         raise damaged(folder, f"{path.name} does not match its checksum")

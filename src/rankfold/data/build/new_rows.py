@@ -21,7 +21,7 @@ from rankfold.types import Columns, Graded
 
 Value = str | int | float | bool | None
 Record = Mapping[str, Value]
-_INFINITE = 2.0**128 - 2.0**103  # from here on float32 is infinite: such a number is missing
+_INFINITE = 2.0**128 - 2.0**103  # from here on float32 is infinite
 _SHOWN_COLUMNS = 20  # of the known ones, in a hint
 
 
@@ -133,7 +133,7 @@ def read_records(records: Sequence[Record], columns: Columns) -> NewRows:
     """
     _check_records(records, columns)
     values = [  # ``_check_records`` has refused texts
-        float(value) if value is not None and -_INFINITE < value < _INFINITE else nan  # type: ignore[operator]
+        nan if value is None else float(value)
         for row in records
         for value in map(row.get, columns.numbers)
     ]
@@ -164,6 +164,12 @@ def _check_records(records: Sequence[Record], columns: Columns) -> None:
                 wanted = "a number" if name in numbers else "a text"
                 raise UserError(
                     f"row {place}: {name!r} must be {wanted}, got {value!r:.100}",
+                    hint="null is a missing value",
+                )
+            if isinstance(value, int | float) and abs(value) >= _INFINITE:
+                raise UserError(
+                    f"row {place}: {name!r} must be between -{_INFINITE:.3g} and {_INFINITE:.3g}, "
+                    f"got {value:g}",
                     hint="null is a missing value",
                 )
 
