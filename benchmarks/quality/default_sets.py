@@ -2,7 +2,7 @@
 
     python -m benchmarks.quality.default_sets
 
-The real ones come from packages (``package_sets.py`` says how to get them). ``write`` divides pairs.
+The real ones come from packages: ``package_sets.py`` says how to get them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write(name: str, queries: Ids, candidates: Ids, seed: int) -> None:
 
 
 def core(pairs: Pairs) -> tuple[Ids, Ids]:
-    """Pairs as numbers, of queries with ``MIN_PAIRS`` and candidates with two, from many at random."""
+    """Numbered pairs of at most ``MAX_QUERIES`` queries, each with at least ``MIN_PAIRS``."""
     names = np.array(sorted(set(pairs)))
     queries, candidates = (np.unique(side, return_inverse=True)[1] for side in names.T)
     queries, candidates = _dense(queries, candidates)
