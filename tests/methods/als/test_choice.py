@@ -9,12 +9,11 @@ from planted import split_groups
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
-from rankfold.methods.als.choice import Tried, choose
+from rankfold.methods.als.choice import WARM_UP, choose
 from rankfold.methods.noise import Noise
 from rankfold.types import Model, Run, Step
 
 FIRST = Noise(0.5, 0.5, 1000.0, 100.0, 100.0)
-VECTORS = torch.zeros(1, 1), torch.zeros(1, 1)
 Score = Callable[[Model], float]
 
 
@@ -38,13 +37,13 @@ def config_of(step: Step) -> dict[str, Any]:
 def test_the_best_of_the_points_within_reach_is_chosen(reg: float, ratio: float) -> None:
     tried = []
 
-    def attempt(noise: Noise) -> Tried:
+    def score(noise: Noise) -> float:
         tried.append(noise)
         goal = FIRST.moved(reg, ratio)
         far = abs(torch.tensor([noise.reg / goal.reg, noise.ratio / goal.ratio]).log()).sum()
-        return Tried(noise, VECTORS, -float(far))
+        return -float(far)
 
-    chosen = choose(FIRST, attempt).noise
+    chosen = choose(FIRST, score)
     assert chosen.reg == pytest.approx(FIRST.reg * reg)
     assert chosen.ratio == pytest.approx(FIRST.ratio * ratio)
     assert len(tried) <= 7
@@ -52,8 +51,10 @@ def test_the_best_of_the_points_within_reach_is_chosen(reg: float, ratio: float)
 
 @pytest.mark.parametrize("name", ["ials", "wrmf", "rg2-weighted", "rgx"])
 def test_open_settings_are_chosen_on_validation(name: str) -> None:
-    (of_rule, *_), (chosen, *_) = fit(name, None), fit(name, lambda model: model.config["reg"])
-    assert config_of(chosen)["reg"] > 8 * config_of(of_rule)["reg"]
+    steps = fit(name, lambda model: model.config["reg"])
+    (of_rule,) = {config_of(step)["reg"] for step in fit(name, None)}
+    assert all(config_of(step)["reg"] == of_rule for step in steps[:WARM_UP])
+    assert all(config_of(step)["reg"] > 8 * of_rule for step in steps[WARM_UP:])
 
 
 def test_given_settings_are_kept() -> None:
@@ -65,18 +66,19 @@ def test_given_settings_are_kept() -> None:
 
     steps = fit("ials", score, reg=0.02)
     assert {reg for reg, _ in seen} == {0.02}
-    assert config_of(steps[0])["background"] < seen[0][1]
+    assert config_of(steps[-1])["background"] < seen[0][1]
     assert len(set(seen)) == len(seen)  # no point twice
     n_seen = len(seen)
     fit("ials", score, reg=0.02, background=0.1)
     assert len(seen) == n_seen  # nothing to choose
 
 
-def test_a_resumed_fit_keeps_the_choice() -> None:
+@pytest.mark.parametrize("number", [1, WARM_UP, WARM_UP + 1])
+def test_a_resumed_fit_makes_or_keeps_the_choice(number: int) -> None:
     steps = fit("rgx", lambda model: -model.config["reg"])
-    middle = steps[1]
+    middle = steps[number - 1]
     state = {**middle.state(), "number": torch.tensor(middle.number)}
-    (*_, again) = fit("rgx", lambda model: model.config["reg"], resume=state)
+    (*_, again) = fit("rgx", lambda model: -model.config["reg"], resume=state)
     assert config_of(again) == config_of(steps[-1])
     assert again.model is not None
     assert steps[-1].model is not None

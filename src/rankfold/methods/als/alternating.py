@@ -18,7 +18,7 @@ from rankfold.config import Settings, setting
 from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import transposed
-from rankfold.methods.als.choice import SWEEPS, WARM_UP, Tried, Vectors, choose
+from rankfold.methods.als.choice import SWEEPS, WARM_UP, choose
 from rankfold.methods.closed_form.spectral import (
     CANDIDATE_EXPONENT,
     QUERY_EXPONENT,
@@ -75,7 +75,8 @@ class LeastSquares(NamedTuple):
     candidate_half: Callable[[Interactions], Half]  # of the transposed pairs
 
 
-Halves = tuple[Half, Half]  # of the queries and of the candidates
+Vectors = tuple[Tensor, Tensor]  # of the queries and of the candidates
+Halves = tuple[Half, Half]
 MakeProblem = Callable[[Interactions, Any, Comm], LeastSquares]  # of pairs, settings, processes
 
 
@@ -171,23 +172,21 @@ def alternate(
     else:
         candidates = _own_candidates(given["candidates"], rows.n_candidates, run, shards)
         number, vectors = int(given["number"]), (given["queries"].to(run.device), candidates)
-    first = WARM_UP + SWEEPS
-    if noise is not None and number == 0 and config.sweeps > first and run.validate is not None:
-        chosen = _choose(name, sweeps, config, noise, vectors, run.validate)
-        noise, vectors, number = chosen.noise, chosen.vectors, first
-        settings = config.suited(noise)
-        o, halves = make(rows, settings, run.comm).objective, sweeps.halves(settings)
     n_pairs = sum_over_ranks(rows.n_pairs, run.comm)
     tables = ("queries",) if shards is None else ("queries", "candidates")
-    kept = {}
-    if noise is not None:
-        kept["factors"] = torch.tensor([noise.reg_factor, noise.ratio_factor], dtype=torch.float64)
     while number < config.sweeps:
+        if number == WARM_UP and noise is not None and run.validate is not None:
+            noise = _choose(name, sweeps, config, noise, vectors, run.validate)
+            settings = config.suited(noise)
+            o, halves = make(rows, settings, run.comm).objective, sweeps.halves(settings)
+            vectors = balanced(halves, *vectors, shards)
         vectors = sweeps.run(halves, vectors, [number])
         number += 1
         loss = value(o, *vectors, shards) / max(1, n_pairs)
         model = _model(name, settings, vectors)
-        state = {**model.tensors, **kept}
+        state = dict(model.tensors)
+        if noise is not None:
+            state["factors"] = torch.tensor(noise.factors, dtype=torch.float64)
         yield Step(number, loss, model, state.copy, number == config.sweeps, divided=tables)
 
 
@@ -196,24 +195,23 @@ def _choose(
     sweeps: _Sweeps,
     config: AlsConfig,
     noise: Noise,
-    vectors: Vectors,
+    start: Vectors,
     validate: Callable[[Model], float],
-) -> Tried:
-    """The choice of open settings, from vectors without sweeps; ``noise``: the first point."""
-    warm = sweeps.run(sweeps.halves(config.suited(noise)), vectors, range(WARM_UP))
+) -> Noise:
+    """The noise whose settings have the best validation score a few sweeps after ``start``."""
     done = set()
 
-    def attempt(noise: Noise) -> Tried:
+    def score(noise: Noise) -> float:
         settings = config.suited(noise)
         if settings in done:  # what moved was given, or is at its bound
-            return Tried(noise, warm, -math.inf)
+            return -math.inf
         done.add(settings)
         halves = sweeps.halves(settings)
-        start = balanced(halves, *warm, sweeps.shards)
-        vectors = sweeps.run(halves, start, range(WARM_UP, WARM_UP + SWEEPS))
-        return Tried(noise, vectors, validate(_model(name, settings, vectors)))
+        vectors = balanced(halves, *start, sweeps.shards)
+        vectors = sweeps.run(halves, vectors, range(WARM_UP, WARM_UP + SWEEPS))
+        return validate(_model(name, settings, vectors))
 
-    return choose(noise, attempt)
+    return choose(noise, score)
 
 
 def _model(name: str, settings: AlsConfig, vectors: Vectors) -> Model:
