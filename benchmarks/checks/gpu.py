@@ -21,7 +21,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.kernels.softmax import log_sum_exp, log_sum_exp_plain
 from rankfold.methods import METHODS
-from rankfold.samplers.rank_cache import RankCache
+from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.training import loop
 from rankfold.training.loop import Training
 from rankfold.types import (
@@ -180,7 +180,7 @@ def check_ranks(n_grades: int, width: int) -> bool:
     result = []
     for device in ("cpu", "cuda"):
         shares = (counts / len(grades)).to(device)
-        cache = RankCache(grades.to(device), shares, 512, width)
+        cache = CrossBatchCache(grades.to(device), shares, 512, width)
         for rows in order.split(256):
             cache.push(vectors[rows].to(device), rows.to(device))
         asked = vectors[rows].to(device), head.to(device)

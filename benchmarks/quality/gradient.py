@@ -25,17 +25,12 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-import torch
-
 from benchmarks.paths import RESULTS
-from benchmarks.quality.quadratic import DEVICE, Judged, load
-from rankfold.distributed.collectives import SingleProcess
+from benchmarks.quality.quadratic import DEVICE, Judged, load, start
 from rankfold.errors import UserError
-from rankfold.index.exact import Exact
 from rankfold.methods import METHODS
-from rankfold.models.search import Filter, Searcher
 from rankfold.training.history import History
-from rankfold.types import Dataset, Model, Run
+from rankfold.types import Dataset, Model
 
 OUT = RESULTS / "quality" / "gradient"
 DATA_SETS = ("amazon-electronics-10core", "gowalla", "pinterest")
@@ -179,24 +174,14 @@ def fit(
     before: list[list[float]],
 ) -> History:
     """A fit that stops by validation, at a hurdle, or after a number of steps."""
-    recipe = METHODS[method]
-    judged = Judged(data) if data.validation is not None else None
+    recipe, run = METHODS[method], start(data, seed)
     known = {field.name for field in fields(recipe.config)}
     config = recipe.config(**{key: value for key, value in settings.items() if key in known})
-    run = Run(
-        rng=torch.Generator().manual_seed(seed),
-        device=DEVICE,
-        comm=SingleProcess(),
-        judge=judged,
-        validate=None,
-        build_index=Exact,
-        memory_budget=2**33 if DEVICE.type == "cuda" else 2**30,
-    )
     history = History(steps=None if recipe.self_tuning else steps)
     for step in recipe.fit(data, config, run):
         if not step.whole:
             continue
-        scored = judged is not None and step.model is not None and not recipe.self_tuning
+        scored = run.judge is not None and step.model is not None and not recipe.self_tuning
         score = means(data, step.model, "validation")[SELECTED_BY] if scored else None
         history.note(step, score)
         if history.is_over(step, PATIENCE) or is_behind(step.number, history.score, before):
@@ -216,12 +201,7 @@ def is_behind(number: int, score: float | None, before: list[list[float]]) -> bo
 def means(data: Dataset, model: Model | None, split: str = "test") -> dict[str, float]:
     """Mean metrics over all queries of a split."""
     assert model is not None
-    judged = Judged(data, split)
-    queries = judged.queries
-    searcher = Searcher(model, data.split("train"), 2**33 if DEVICE.type == "cuda" else 2**30)
-    hidden = judged.hidden(queries).to(DEVICE)
-    ids = searcher.of_queries(queries.to(DEVICE), 20, Filter(hidden)).ids
-    return {m: float(judged.values(queries, ids, m).double().mean()) for m in SHOWN}
+    return Judged(data, split).means(model, SHOWN)
 
 
 def keep(path: Path, result: dict[str, Any]) -> None:

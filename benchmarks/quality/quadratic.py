@@ -3,7 +3,7 @@
     python -m benchmarks.quality.quadratic export [--data DIR]    prepared data as plain arrays
     python -m benchmarks.quality.quadratic run [--data-sets ...] [--widths ...] [--methods ...]
     python -m benchmarks.quality.quadratic equal                  ials at irspack's own settings
-    python -m benchmarks.quality.quadratic table                  with those of peers/quadratic.py
+    python -m benchmarks.quality.quadratic table [--write]        with those of peers/quadratic.py
 
 Every point of a method's grid is fitted on train and scored on all validation queries after each
 sweep. The best by ndcg@20 is fitted on train and validation with ``--seeds`` seeds and scored on
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks import page
 from benchmarks.paths import RESULTS, SCRATCH
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.index.exact import Exact
@@ -46,6 +48,7 @@ SHOWN = ("recall@20", "ndcg@20", "ndcg@10")
 SELECTED_BY = "ndcg@20"
 PATIENCE = 2
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+MEMORY = 2**31 if DEVICE.type == "cuda" else 2**30  # bytes, for blocks
 
 WEIGHTED = {"alpha": (0.005, 0.01, 0.02, 0.04), "reg": (0.003, 0.01, 0.03, 0.1)}
 GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: method, points
@@ -53,11 +56,12 @@ GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: metho
     "rg2-without-tail": ("rg2", {"tail": ("none",)}),
     "rg2-plain-path": (
         "rg2",
-        {"query_exponent": (-0.5,), "candidate_exponent": (0.0,), "discount": (0.0,)},
-    ),
-    "rg2-given-exponents": (
-        "rg2",
-        {"query_exponent": (-0.375,), "candidate_exponent": (0.35,)},
+        {
+            "query_exponent": (-0.5,),
+            "candidate_exponent": (0.0,),
+            "discount": (0.0,),
+            "tail": ("none",),
+        },
     ),
     "rg2-weighted": ("rg2-weighted", WEIGHTED),
     "rgx": ("rgx", WEIGHTED),
@@ -75,11 +79,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(GRIDS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--write", action="store_true", help="write the tables into the page")
     args = parser.parse_args()
     if args.task == "export":
         export(args.data_sets)
     elif args.task == "table":
-        table(args.data_sets, args.widths)
+        table(args.data_sets, args.widths, write=args.write)
     elif args.task == "equal":
         equal(args.data_sets, args.widths)
     else:
@@ -120,6 +125,7 @@ class Judged:
 
     data: Dataset
     split: Any = "validation"
+    metric: str = SELECTED_BY
 
     @property
     def truth(self) -> Interactions:
@@ -136,34 +142,38 @@ class Judged:
     def hidden(self, queries: Tensor) -> Interactions:
         return self.data.seen(self.split).select(queries)
 
-    def values(self, queries: Tensor, ids: Tensor, metric: str = SELECTED_BY) -> Tensor:
-        spec = parse(metric)
+    def values(self, queries: Tensor, ids: Tensor, metric: str | None = None) -> Tensor:
+        spec = parse(metric or self.metric)
         return METRICS[spec.name].value(judge(ids.cpu(), self.truth.select(queries)), spec.k)
 
-    def means(self, model: Model) -> dict[str, float]:
+    def means(self, model: Model, metrics: Sequence[str] = SHOWN) -> dict[str, float]:
         queries = self.queries
-        searcher = Searcher(model, self.data.split("train"), 2**33)
+        searcher = Searcher(model, self.data.split("train"), MEMORY)
         hidden = self.hidden(queries).to(DEVICE)
         ids = searcher.of_queries(queries.to(DEVICE), self.depth, Filter(hidden)).ids
-        return {m: float(self.values(queries, ids, m).double().mean()) for m in SHOWN}
+        return {m: float(self.values(queries, ids, m).double().mean()) for m in metrics}
+
+
+def start(data: Dataset, seed: int, metric: str = SELECTED_BY) -> Run:
+    """What a fit is given, with the validation queries if there are any."""
+    judged = Judged(data, metric=metric) if data.validation is not None else None
+    return Run(
+        rng=torch.Generator().manual_seed(seed),
+        device=DEVICE,
+        comm=SingleProcess(),
+        judge=judged,
+        validate=None if judged is None else lambda model: judged.means(model, [metric])[metric],
+        build_index=Exact,
+        memory_budget=MEMORY,
+    )
 
 
 def fit(
     name: str, data: Dataset, settings: dict[str, Any], seed: int, steps: int | None
 ) -> History:
     """A fit that stops by validation, or after a number of steps."""
-    method = METHODS[GRIDS[name][0]]
-    judged = Judged(data) if data.validation is not None else None
+    method, run = METHODS[GRIDS[name][0]], start(data, seed)
     config = method.config(**settings)
-    run = Run(
-        rng=torch.Generator().manual_seed(seed),
-        device=DEVICE,
-        comm=SingleProcess(),
-        judge=judged,
-        validate=None if judged is None else lambda model: judged.means(model)[SELECTED_BY],
-        build_index=Exact,
-        memory_budget=2**33 if DEVICE.type == "cuda" else 2**30,
-    )
     history = History(steps=steps)
     for step in method.fit(data, config, run):
         scored = run.validate is not None and step.model is not None
@@ -247,17 +257,26 @@ def keep(path: Path, result: dict[str, Any], name: str, method: str, width: int)
     path.write_text(json.dumps({**about, **result}, indent=1) + "\n")
 
 
-def table(names: list[str], widths: list[int]) -> None:
-    """Test figures of all, the best of each column marked."""
-    for width in widths:
-        print(f"\nwidth {width}: " + " / ".join(SHOWN[:2]) + " on test")
-        print("| | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
-        everyone = [*PEERS, *(f"rankfold-{method}" for method in GRIDS)]
-        means = {(who, name): _mean_of(who, name, width) for who in everyone for name in names}
-        best = {n: max((means[w, n] or {}).get(SELECTED_BY, 0) for w in everyone) for n in names}
-        for who in everyone:
-            cells = [_cell(means[who, name], best[name]) for name in names]
-            print(f"| {who} | " + " | ".join(cells) + " |")
+def table(names: list[str], widths: list[int], *, write: bool) -> None:
+    """Test figures of all, the best of each column marked; into the page if asked."""
+    text = "\n\n".join(_table_of(names, width) for width in widths)
+    if write:
+        page.write("quadratic", text)
+    else:
+        print(text)
+
+
+def _table_of(names: list[str], width: int) -> str:
+    lines = [f"| width {width} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    everyone = [*PEERS, *(f"rankfold-{method}" for method in GRIDS)]
+    means = {(who, name): _mean_of(who, name, width) for who in everyone for name in names}
+    best = {n: max((means[w, n] or {}).get(SELECTED_BY, 0) for w in everyone) for n in names}
+    for who in everyone:
+        cells = [_cell(means[who, name], best[name]) for name in names]
+        label = f"`{who.removeprefix('rankfold-')}`" if who not in PEERS else who
+        if set(cells) != {"-"}:
+            lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def _mean_of(who: str, name: str, width: int) -> dict[str, float] | None:
@@ -268,7 +287,7 @@ def _mean_of(who: str, name: str, width: int) -> dict[str, float] | None:
 def _cell(means: dict[str, float] | None, best: float) -> str:
     if means is None:
         return "-"
-    text = f"{means['recall@20']:.4f} / {means['ndcg@20']:.4f}"
+    text = f"{page.number(means['recall@20'])} / {page.number(means['ndcg@20'])}"
     return f"**{text}**" if means[SELECTED_BY] == best else text
 
 

@@ -23,7 +23,7 @@ from rankfold.objectives.implicit import ials
 from rankfold.objectives.quadratic import candidate_half, query_half
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.als import sweep
-from rankfold.solvers.least_squares import by_conjugate_gradients
+from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.types import Interactions
 

@@ -31,9 +31,9 @@ from rankfold import config as settings_of
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
 from rankfold.methods.ordinal import cba, training
-from rankfold.samplers.rank_cache import (
+from rankfold.samplers.cross_batch_cache import (
     CachedNegatives,
-    RankCache,
+    CrossBatchCache,
     counts_before,
     likeness_ranks,
     scores_of,
@@ -182,7 +182,7 @@ def memory() -> dict[str, dict[str, int]]:
 def kept(counts: list[int]) -> dict[str, int]:
     """A cache for grades with these numbers of rows."""
     n, grades = len(counts), torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-    cache = RankCache(grades, torch.ones(n) / n, CACHE, WIDTH)
+    cache = CrossBatchCache(grades, torch.ones(n) / n, CACHE, WIDTH)
     for rows in torch.arange(len(grades)).split(2**16):
         cache.push(torch.randn(len(rows), WIDTH), rows)
     cache.ranks(torch.randn(1, WIDTH), torch.randn(WIDTH), by_likeness=True)

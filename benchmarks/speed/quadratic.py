@@ -28,7 +28,7 @@ from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import Objective, candidate_half, query_half
 from rankfold.objectives.rg import rg2
 from rankfold.solvers.als import sweep
-from rankfold.solvers.least_squares import by_conjugate_gradients
+from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.tasks.tally import score
 from rankfold.types import Dataset, Model

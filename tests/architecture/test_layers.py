@@ -9,7 +9,6 @@ from pathlib import Path
 SRC = Path(__file__).parents[2] / "src" / "rankfold"
 LAYERS = [
     "errors",
-    "cores",
     "interrupts",
     "config",
     "types",

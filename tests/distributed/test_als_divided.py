@@ -23,7 +23,7 @@ from rankfold.objectives.quadratic import candidate_half, query_half, value
 from rankfold.objectives.rg import rg2
 from rankfold.solvers import pairs, shards
 from rankfold.solvers.als import sweep
-from rankfold.solvers.least_squares import by_conjugate_gradients
+from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
 from rankfold.solvers.shards import Shards
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint

@@ -137,7 +137,7 @@ def run_steps(comm: Comm, data: Path, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "size"), processes.cases(FITS))
 def test_parameters_equal_one_process(name: str, size: int, ranks: processes.Ranks) -> None:
-    """So do rank caches, duals, estimates, generators and optimisers; ranks are bit-identical."""
+    """So do caches, duals, estimates, generators and optimisers; ranks are bit-identical."""
     processes.check_equals_one_process(ranks, size, name)
 
 

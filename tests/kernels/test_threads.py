@@ -12,7 +12,7 @@ from rankfold.objectives.implicit import ials
 from rankfold.objectives.quadratic import candidate_half, query_half
 from rankfold.solvers import pairs
 from rankfold.solvers.als import sweep
-from rankfold.solvers.least_squares import by_conjugate_gradients
+from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
 from rankfold.types import from_pairs
 
 

@@ -16,7 +16,8 @@ from rankfold.objectives.rg import (
     rgx,
 )
 from rankfold.solvers.als import half_step
-from rankfold.solvers.least_squares import by_cholesky, by_conjugate_gradients
+from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
+from rankfold.solvers.least_squares import by_cholesky
 from rankfold.types import Interactions
 
 BETA, M, N, D = 0.3, 9, 7, 3

@@ -170,7 +170,9 @@ def test_toggling_the_history_moves_ranks(page: Page) -> None:
     moves = page.texts(".move .visually-hidden")
     for rank, (key, words) in enumerate(zip(now, moves, strict=True), 1):
         was = full.index(key) + 1 if key in full else None
-        if was is None:
+        if key == chosen[2]:
+            assert words == "was in the history"
+        elif was is None:
             assert words == "new: was not in the top 200"
         elif was == rank:
             assert words == "same rank"

@@ -20,7 +20,8 @@ from rankfold.objectives.quadratic import candidate_half, query_half, value
 from rankfold.objectives.rg import rg2, rg2_sampled, rg2_weighted, rgx
 from rankfold.solvers import pairs
 from rankfold.solvers.als import balanced, candidate_step, query_step
-from rankfold.solvers.least_squares import Solve, by_cholesky, by_conjugate_gradients
+from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
+from rankfold.solvers.least_squares import Solve, by_cholesky
 
 EXACT = [by_cholesky, by_conjugate_gradients(40)]
 each_solver = pytest.mark.parametrize("solve", EXACT, ids=["cholesky", "cg"])

@@ -66,10 +66,9 @@ def test_fit_equals_one_without_the_held_out_queries(data: Dataset) -> None:
     train = dense(data.split("train"))
     rows = train.sum(dim=1).nonzero().flatten()
     pairs = train[rows].nonzero()
-    alone = rf.fit(
-        "ease", pl.DataFrame({"query": pairs[:, 0].numpy(), "item": pairs[:, 1].numpy()})
-    )
-    weights = rf.fit("ease", data).model.tensors["weights"]
+    table = pl.DataFrame({"query": pairs[:, 0].numpy(), "item": pairs[:, 1].numpy()})
+    alone = rf.fit("ease", table, reg=5.0)
+    weights = rf.fit("ease", data, reg=5.0).model.tensors["weights"]
     torch.testing.assert_close(weights, alone.model.tensors["weights"])
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from rankfold.data.build.tokens import normalise
-from rankfold.data.read.files import open_binary
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 
@@ -78,6 +77,8 @@ def tokens_of(data: Dataset) -> dict[str, int]:
 
 def _lines(path: str, width: int) -> Iterator[tuple[int, bytes]]:
     """The lines after the first with their numbers; a UserError if the first line is wrong."""
+    from rankfold.data.read.files import open_binary  # needs zstandard, which fits do not
+
     number = 1
     with open_binary(Path(path)) as file:
         rows = _rows(file.readline(_MAX_LINE_BYTES), path, width)

@@ -53,7 +53,7 @@ def look_up(table: nn.Embedding, rows: Tensor | None) -> Tensor:
     if rows is None:
         return table.weight
     if table.weight.is_cpu and not table.sparse:  # its gradient takes half the time
-        return table.weight.index_select(0, rows.flatten()).view(*rows.shape, -1)
+        return table.weight.index_select(0, rows.flatten()).view(*rows.shape, table.embedding_dim)
     vectors: Tensor = table(rows)
     return vectors
 

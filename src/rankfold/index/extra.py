@@ -10,7 +10,7 @@ _PAIR_BLOCK = 2**18  # inner products at a time
 
 
 def merge_extra(
-    found: TopK,
+    top: TopK,
     vectors: Tensor,
     candidates: Tensor,
     extra: Interactions,
@@ -23,14 +23,14 @@ def merge_extra(
     ``extra``: any other candidate is behind k of the former. A pair may occur several times.
 
     Args:
-        found: the k best of each query after filters.
+        top: the k best of each query after filters.
         vectors: of the queries, [B, D].
         candidates: [N, D].
         extra: [B, N].
         exclude: as in a search.
         allow: as in a search.
     """
-    n, k, device = len(candidates), found.ids.shape[1], found.ids.device
+    n, k, device = len(candidates), top.ids.shape[1], top.ids.device
     assert extra.grades is not None
     codes, place = extra.codes().to(device).unique(return_inverse=True)  # ascending
     rows, columns = codes // n, codes % n
@@ -45,8 +45,8 @@ def merge_extra(
     scores = torch.full((len(vectors), width), -torch.inf, device=device)
     ids[rows, inside], scores[rows, inside] = columns, sums
     scores[is_hidden(ids, exclude, allow, n)] = -torch.inf
-    known = torch.arange(len(vectors), device=device)[:, None] * n + found.ids
-    again = torch.isin(known, codes) & (found.ids >= 0)
-    others = found.scores.float().masked_fill(again, -torch.inf)
-    both = torch.cat([found.ids, ids], dim=1), torch.cat([others, scores], dim=1)
+    known = torch.arange(len(vectors), device=device)[:, None] * n + top.ids
+    again = torch.isin(known, codes) & (top.ids >= 0)
+    others = top.scores.float().masked_fill(again, -torch.inf)
+    both = torch.cat([top.ids, ids], dim=1), torch.cat([others, scores], dim=1)
     return best_k(*both, k)

@@ -6,6 +6,7 @@ threads meet once per product, and a suspended one leaves the rest of the blocks
 division into blocks depends only on sizes, so that results do not depend on the number of threads.
 """
 
+import math
 import os
 import threading
 from collections import deque
@@ -13,15 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from rankfold.cores import usable_cores
-
 _BLOCKS = 64  # of a product, at most
-_MIN_ENTRIES = 2**17  # of a block of rows: shorter work is not worth a thread
+_MIN_ENTRIES = 2**17  # of a block of rows: shorter work stays in one thread
+_CGROUP = Path("/sys/fs/cgroup")
 T = TypeVar("T")
 
 
@@ -53,6 +54,26 @@ def limited_threads(*, own: bool) -> Iterator[None]:
     finally:
         _here.threads = outer
         torch.set_num_threads(before)
+
+
+def usable_cores(cgroup: Path = _CGROUP) -> int:
+    """The cores of this process's affinity, within its container's quota; 1.5 count as 2."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return max(1, min(cores, _quota(cgroup)))
+
+
+def _quota(cgroup: Path) -> int:
+    """The quota of cgroup 2 (``cpu.max``) or 1, rounded up; a large number without one."""
+    try:
+        if (cgroup / "cpu.max").exists():
+            quota, period = (cgroup / "cpu.max").read_text().split()
+        else:
+            files = (cgroup / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+            quota, period = (file.read_text().strip() for file in files)
+        return math.ceil(int(quota) / int(period)) if int(quota) > 0 else 10**6
+    except (OSError, ValueError):  # no cgroup, or "max"
+        return 10**6
 
 
 def n_threads() -> int:

@@ -129,8 +129,8 @@ class Searcher:
                 parts.append(index.search(own, k, hidden, filter.allow, extra))
             else:
                 candidates = self.model.tensors["candidates"]
-                found = index.search(own, k, hidden, filter.allow)
-                parts.append(merge_extra(found, own, candidates, extra, hidden, filter.allow))
+                top = index.search(own, k, hidden, filter.allow)
+                parts.append(merge_extra(top, own, candidates, extra, hidden, filter.allow))
         return _joined(parts)
 
     def like(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:

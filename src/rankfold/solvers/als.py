@@ -17,12 +17,12 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.threads import in_threads, inner, product, summed
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, in_dtype, query_half
+from rankfold.solvers.conjugate_gradients import conjugate_gradients
 from rankfold.solvers.least_squares import (
     TINY,
     Solve,
     System,
     by_division,
-    conjugate_gradients,
     inverse,
     materialised,
     pulls_of,

@@ -28,7 +28,7 @@ class Shares(NamedTuple):
 
 
 def held_out_shares(rows: Interactions, comm: Comm) -> Shares:
-    """The part of the leading components that is found again in a held-out tenth of the pairs.
+    """The part of the leading components that recurs in a held-out tenth of the pairs.
 
     The matrix of pairs is R = T + H, where H has a tenth of them, scaled by the sizes of rows and
     columns; (u_k, s_k, v_k) are the components of T. Then 9 u_k^T H v_k / s_k is about 1 for a
@@ -51,8 +51,8 @@ def held_out_shares(rows: Interactions, comm: Comm) -> Shares:
         image = queries**2 * row_sums(kept, candidates * vectors)
         vectors = torch.linalg.qr(comm.sum(candidates * row_sums(columns, image)))[0]
     scaled = candidates * vectors
-    found, again = (queries * row_sums(part, scaled) for part in (kept, unseen))
-    gram, cross = (comm.sum((found.T @ other).double()) for other in (found, again))
+    known, new = (queries * row_sums(part, scaled) for part in (kept, unseen))
+    gram, cross = (comm.sum((known.T @ other).double()) for other in (known, new))
     values, basis = torch.linalg.eigh(gram)  # ascending
     real = values > 1e-6 * values[-1]
     slopes = ((basis.T @ cross) * basis.T).sum(dim=1)[real] / values[real]

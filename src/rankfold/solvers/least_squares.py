@@ -2,8 +2,9 @@
 
 In the basis that makes the shared Gram matrix diagonal, the system of a row is a diagonal plus the
 Gram matrix of its own pairs. Without the latter (``extra`` = 0) it is solved by division. With it,
-conjugate gradients preconditioned by the diagonal need a few steps, each of them two sparse
-products for a whole block of rows. A Cholesky factorisation per row is the reference.
+conjugate gradients (``conjugate_gradients``) preconditioned by the diagonal need a few steps, each
+of them two sparse products for a whole block of rows. A Cholesky factorisation per row is the
+reference.
 
 A block may be all queries of a process. Tables that follow from one number per row and one per
 column are then computed some rows at a time and never stored.
@@ -114,46 +115,7 @@ Solve = Callable[[System, Tensor | None], Tensor]
 
 def by_division(system: System) -> Tensor:
     """Solve systems whose matrices are diagonal."""
-    return _scaled(system.right(), lambda some: inverse(system.diagonal(some)))
-
-
-def by_conjugate_gradients(steps: int) -> Solve:
-    """Solve every row at once, preconditioned by an approximate diagonal of its system.
-
-    The pairs of a row are taken to add their number times the mean square to the diagonal.
-    """
-
-    def solve(system: System, start: Tensor | None) -> Tensor:
-        sizes = system.extra * system.pairs.counts().to(system.others.dtype)[:, None]
-        common = None if system.common == 0 else system.common * system.whole**2
-
-        def inverted(some: slice) -> Tensor:
-            diagonal = system.diagonal(some)
-            diagonal = torch.addcmul(diagonal, sizes[some], system.square)
-            return inverse(diagonal if common is None else diagonal + common)
-
-        scale = materialised(inverted, len(sizes), system.square)
-        if start is None:
-            residual = system.right()
-            x = torch.zeros_like(residual)
-        else:  # unbounded components stay at 0
-            x = start
-            for some in runs(x):
-                factors = scale(some)
-                if factors.numel() == 0 or float(factors.amin()) <= 0:  # hardly ever
-                    x[some].masked_fill_(factors == 0, 0.0)
-            residual = system.residual(x)
-        return conjugate_gradients(
-            system.product,
-            residual,
-            x,
-            lambda rest, out: _scaled(rest, scale, out),
-            lambda x, y: torch.linalg.vecdot(x, y)[:, None],
-            steps,
-            ends_early=system.pairs.is_local,
-        )
-
-    return solve
+    return scaled(system.right(), lambda some: inverse(system.diagonal(some)))
 
 
 def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
@@ -184,43 +146,6 @@ def _entries_of(some: PairBlock, column: int, extra: float) -> Tensor:
     return (some.others[:, column][some.pairs.candidates] * extra * grades).contiguous()
 
 
-def conjugate_gradients(
-    product: Callable[[Tensor], Tensor],
-    residual: Tensor,
-    x: Tensor,
-    precondition: Callable[[Tensor, Tensor], Tensor],
-    dot: Callable[[Tensor, Tensor], Tensor],
-    steps: int,
-    *,
-    ends_early: bool = False,
-) -> Tensor:
-    """Steps from ``x`` towards the solution, for a positive definite product.
-
-    If ``dot`` works row by row, every row is a separate system. A direction along which the product
-    vanishes is not taken, and none is once the residual is rounding. ``x`` and ``residual`` (the
-    right side less the product of x) are overwritten. ``precondition`` writes to its second
-    argument, so that four tables of the size of x are in memory. ``ends_early``: steps that take no
-    direction are left out. Processes that sum their products must do so equally often.
-    """
-    direction = precondition(residual, torch.empty_like(residual))
-    size = dot(residual, direction)
-    rounding = size * torch.finfo(x.dtype).eps ** 2
-    for step in range(1, steps + 1):
-        moved = product(direction)
-        along = dot(direction, moved)
-        length = torch.where((along > 0) & (size > rounding), size / along, 0.0)
-        x.addcmul_(length, direction)
-        if step == steps:
-            break
-        residual.addcmul_(length, moved, value=-1)
-        conditioned = precondition(residual, moved)
-        before, size = size, dot(residual, conditioned)
-        if ends_early and bool((size <= rounding).all()):
-            break
-        direction = conditioned.addcmul_(torch.where(before > 0, size / before, 0.0), direction)
-    return x
-
-
 def inverse(diagonal: Tensor) -> Tensor:
     """1 / d, and 0 where d is tiny relative to the largest of its row."""
     least = TINY * diagonal.amax(dim=1, keepdim=True)
@@ -237,7 +162,7 @@ def materialised(rows: Rows, n: int, like: Tensor) -> Rows:
     return lambda some: table[some]
 
 
-def _scaled(table: Tensor, scale: Rows, out: Tensor | None = None) -> Tensor:
+def scaled(table: Tensor, scale: Rows, out: Tensor | None = None) -> Tensor:
     """The table times another, entry by entry; written to ``out``, by default in place."""
     out = table if out is None else out
     for some in runs(table):

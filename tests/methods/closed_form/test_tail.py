@@ -151,7 +151,7 @@ def test_a_saved_model_ranks_as_before(ranker: Ranker, tmp_path: Path) -> None:
 
 def test_add_and_forget_keep_the_histories_of_the_tail(ranker: Ranker) -> None:
     fewer = ranker.forget([0, 3])
-    assert fewer.search([5], k=8).keys == ranker.search([5], k=8).keys
+    assert_same_keys(fewer.search([5], k=8), ranker.search([5], k=8))
     history = [7, 11, 13]
     table = from_pairs(torch.zeros(3, dtype=torch.int64), torch.tensor(history), None, (1, 60))
     names = Vocabulary.of(fewer.queries.keys[:1] + 10_000), ranker.candidates

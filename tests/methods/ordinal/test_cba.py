@@ -11,6 +11,7 @@ from rankfold.methods.ordinal import cba
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.metrics.graded import graded_mean, parse_graded
+from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.types import Columns, Dataset, Graded, Vocabulary
 
 
@@ -139,7 +140,7 @@ def test_the_loss_of_a_batch_matches_the_formula(ranks: Any) -> None:
     vectors = context.module.vectors(context.rows.own.select(some))
     outputs = context.module.head(vectors)
     result = loss.losses(GradedBatch(some, grades, vectors, outputs))
-    assert isinstance(loss.memory, cba.RankCache)
+    assert isinstance(loss.memory, CrossBatchCache)
     ranks_of = loss.memory.ranks(
         vectors.detach(), cba.score_weights(context), by_likeness=ranks == "likeness"
     )
@@ -211,13 +212,13 @@ def test_ranks_come_from_the_batch_and_the_cache_by_the_current_head(
     rows = balanced_rows(3, 40)
     context = context_of(rows, 3, cba.CbaConfig(cache=4, classes=0.0, width=6))
     calls: list[tuple[torch.Tensor, torch.Tensor]] = []
-    ranks_of = cba.RankCache.ranks
+    ranks_of = CrossBatchCache.ranks
 
-    def ranks(self: cba.RankCache, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
+    def ranks(self: CrossBatchCache, vectors: torch.Tensor, head: torch.Tensor, **how: Any) -> Any:
         calls.append((self.vectors.clone(), head.clone()))
         return ranks_of(self, vectors, head, **how)
 
-    monkeypatch.setattr(cba.RankCache, "ranks", ranks)
+    monkeypatch.setattr(CrossBatchCache, "ranks", ranks)
     losses = cba.rank_weighted_loss(context).losses
     for start in (0, 12, 24):  # four of each grade
         some = torch.arange(start, start + 12)

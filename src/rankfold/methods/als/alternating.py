@@ -30,7 +30,8 @@ from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.rg import released_candidate_half, released_query_half, rg2
 from rankfold.solvers.als import balanced, half_step, sweep
-from rankfold.solvers.least_squares import Solve, by_cholesky, by_conjugate_gradients
+from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
+from rankfold.solvers.least_squares import Solve, by_cholesky
 from rankfold.solvers.shards import Shards, divide, shards_of
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.types import Choices, Comm, Dataset, Interactions, Method, Model, Opened, Run, Step

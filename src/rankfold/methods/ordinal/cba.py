@@ -12,7 +12,7 @@ from rankfold.encoders.row_inputs import RowShape
 from rankfold.kernels.low_fpr import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, rank_weights
 from rankfold.methods.ordinal import training
-from rankfold.samplers.rank_cache import RankCache
+from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.types import Range
 
 _MIN_NEGATIVES = 150  # within the default sigma, if there are so many
@@ -81,12 +81,12 @@ def score_weights(context: training.FitContext) -> Tensor:
 
 
 @torch.no_grad()
-def fill_cache(context: training.FitContext) -> RankCache:
+def fill_cache(context: training.FitContext) -> CrossBatchCache:
     """A cache with some rows of each grade, encoded before the first step."""
     rows, config = context.rows, context.config
     counts = torch.bincount(rows.grades, minlength=context.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
-    cache = RankCache(rows.grades, shares, config.cache, config.width)
+    cache = CrossBatchCache(rows.grades, shares, config.cache, config.width)
     for numbers in first_rows(context):
         for block in numbers.split(training.block_rows(RowShape.from_rows(rows.own, None))):
             cache.push(rows.vectors(context.module, block), block)

@@ -15,7 +15,7 @@ from rankfold.config import Settings, setting
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
-from rankfold.samplers.rank_cache import RankCache
+from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Line, rounded
 from rankfold.tasks.diagnose.training import (
     DiagnosedTraining,
@@ -26,7 +26,7 @@ from rankfold.tasks.diagnose.training import (
 )
 from rankfold.types import Progress
 
-ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``RankCache.ranks``
+ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``CrossBatchCache.ranks``
 _MAX_DOTS = 300  # rows in the chart
 ROUNDING = 1e-9  # tolerance for sums of weights in another order
 
@@ -44,7 +44,7 @@ def measure(
     """Train, and compare true and estimated ranks at the start and after each epoch."""
     tracked: list[TrackedRows] = []
 
-    def begin(parts: FitContext, queues: RankCache, first: Tensor) -> Observe:
+    def begin(parts: FitContext, queues: CrossBatchCache, first: Tensor) -> Observe:
         sample = training.sample(config.rows, "followed rows")
         tracked.append(TrackedRows(parts, queues, first, sample))
         return tracked[0].push
@@ -62,12 +62,14 @@ def measure(
 class TrackedRows:
     """A sample of training rows, the cache, and the row number of each cache entry."""
 
-    def __init__(self, parts: FitContext, queues: RankCache, first: Tensor, sample: Tensor) -> None:
+    def __init__(
+        self, parts: FitContext, queues: CrossBatchCache, first: Tensor, sample: Tensor
+    ) -> None:
         """``first``: the rows that fill the cache; ``sample``: the rows to track."""
         self.parts, self.queues, self.sample = parts, queues, sample
         counts = torch.bincount(parts.rows.grades, minlength=parts.n_grades)
         self.shares = {"shares": counts / len(parts.rows), "equal": (counts > 0).float()}
-        self.numbers = RankCache(parts.rows.grades, queues.shares, queues.size, 1)
+        self.numbers = CrossBatchCache(parts.rows.grades, queues.shares, queues.size, 1)
         self.numbers.vectors = torch.full_like(self.numbers.vectors, -1, dtype=torch.int64)
         self.numbers.push(first[:, None], first)
 
@@ -144,7 +146,7 @@ class TrackedRows:
         renewed = _cache_of(self.queues, fresh, self.queues.shares)
         moved = 2 * drift * head / head.norm().clamp(min=torch.finfo(head.dtype).tiny)
 
-        def ranks(cache: RankCache, rows: Tensor) -> Tensor:
+        def ranks(cache: CrossBatchCache, rows: Tensor) -> Tensor:
             return cache.ranks(rows, head, by_likeness=False)
 
         changes = abs(ranks(renewed, vectors) - ranks(cached, vectors))
@@ -158,12 +160,12 @@ class TrackedRows:
         }
 
     @property
-    def exact_cache(self) -> RankCache:
+    def exact_cache(self) -> CrossBatchCache:
         """The cache in double precision, with the weights of the method."""
         return _cache_of(self.queues, self.queues.vectors, self.queues.shares)
 
 
-def _cache_of(queues: RankCache, vectors: Tensor, shares: Tensor) -> RankCache:
+def _cache_of(queues: CrossBatchCache, vectors: Tensor, shares: Tensor) -> CrossBatchCache:
     """The same entries with other vectors and shares, in double precision."""
     other = copy(queues)
     other.vectors, other.shares, other.final = vectors.double(), shares.double(), None

@@ -15,7 +15,7 @@ from rankfold.methods.ordinal.training import (
     GradedBatch,
     Recipe,
 )
-from rankfold.samplers.rank_cache import RankCache
+from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Run, Step
 
@@ -42,7 +42,7 @@ class DiagnosedTraining(NamedTuple):
 
 
 def train_observed(
-    fit: DiagnosedTraining, begin: Callable[[FitContext, RankCache, Tensor], Observe]
+    fit: DiagnosedTraining, begin: Callable[[FitContext, CrossBatchCache, Tensor], Observe]
 ) -> Iterator[Step]:
     """Train; ``begin`` is called once with the model, its cache and the rows that fill it."""
 
@@ -50,7 +50,7 @@ def train_observed(
         same_draws = parts._replace(rng=parts.rng.clone_state())
         first = torch.cat(cba.first_rows(same_draws))
         made = cba.rank_weighted_loss(parts)
-        assert isinstance(made.memory, RankCache)
+        assert isinstance(made.memory, CrossBatchCache)
         observe = begin(parts, made.memory, first)
 
         def losses(seen: GradedBatch) -> Tensor:

@@ -13,7 +13,7 @@ from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch, batches_of
-from rankfold.samplers.rank_cache import RankCache
+from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Level, Line, rounded
 from rankfold.tasks.diagnose.training import DiagnosedTraining, Observe, encode, train_observed
 from rankfold.types import Progress
@@ -57,7 +57,7 @@ def measure(
     means: list[Tensor] = []
     places = iter(range(steps))
 
-    def begin(parts: FitContext, _queues: RankCache, _first: Tensor) -> Observe:
+    def begin(parts: FitContext, _queues: CrossBatchCache, _first: Tensor) -> Observe:
         def observe(_seen: GradedBatch) -> None:
             if next(places) % config.stride == 0:
                 means.append(mean_rank(parts, rows, others))

@@ -5,23 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import siamese_samples as samples
 import torch
-from siamese_samples import (
-    DOCUMENTS,
-    LABELS,
-    NAMES,
-    SHORT,
-    SMALL,
-    TOPICS,
-    best_candidates,
-    config_of,
-    corpus_of,
-    encode_texts,
-    model_of,
-    run,
-    steps,
-    topics,
-)
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
@@ -61,20 +46,22 @@ def widest(monkeypatch: pytest.MonkeyPatch) -> str:
     return "widest"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "siamesexml-released"])
+@pytest.mark.parametrize("name", [name for name in samples.NAMES if name != "siamesexml-released"])
 def test_a_custom_encoder_is_trained_saved_and_queried(
     name: str, widest: str, tmp_path: Path
 ) -> None:
-    data = topics()
+    data = samples.topics()
     assert data.query_texts is not None
     many = {"encoder_epochs": 30, "classifier_epochs": 5, "joint_epochs": 10, "lr": 0.01}
-    rf.fit(name, data, out=tmp_path / "model", **{**SMALL, **many, "encoder": widest})
+    rf.fit(name, data, out=tmp_path / "model", **{**samples.SMALL, **many, "encoder": widest})
     ranker = rf.load(tmp_path / "model")
     assert isinstance(ranker, Ranker)
     assert "0.layer.weight" in ranker.model.tensors
-    rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
-    ids = best_candidates(ranker.model, data.query_texts.select(rows), LABELS // TOPICS)
-    assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
+    rows = torch.arange(samples.DOCUMENTS - 20, samples.DOCUMENTS)
+    ids = samples.best_candidates(
+        ranker.model, data.query_texts.select(rows), samples.LABELS // samples.TOPICS
+    )
+    assert float((ids % samples.TOPICS == (rows % samples.TOPICS)[:, None]).double().mean()) > 0.95
 
 
 class FirstWord(Widest):
@@ -88,14 +75,18 @@ class FirstWord(Widest):
 def test_a_custom_encoder_reads_tokens_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    data = topics()
+    data = samples.topics()
     assert data.query_texts is not None
     monkeypatch.setitem(TEXT_ENCODERS, "first", FirstWord)
-    model = model_of(steps("siamesexml", data, run(), **SHORT, encoder="first", pairs_from=0))
+    model = samples.model_of(
+        samples.steps(
+            "siamesexml", data, samples.run(), **samples.SHORT, encoder="first", pairs_from=0
+        )
+    )
     orders = ([5, 2, 3], [5, 3, 2, 2], [2, 5, 3], [2, 2])
     tokens = torch.tensor([token for order in orders for token in order], dtype=torch.int32)
     texts = Texts(torch.tensor([0, *map(len, orders)]).cumsum(0), tokens)
-    result = encode_texts(model, texts, "query")
+    result = samples.encode_texts(model, texts, "query")
     torch.testing.assert_close(result[0], result[1])
     torch.testing.assert_close(result[2], result[3])
     assert not torch.equal(result[0], result[2])
@@ -121,7 +112,7 @@ class Odd(Widest):
 def test_a_custom_encoder_keeps_its_frozen_table_and_its_draws(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    data = topics()
+    data = samples.topics()
     assert data.query_texts is not None
     made: list[Odd] = []
 
@@ -131,23 +122,27 @@ def test_a_custom_encoder_keeps_its_frozen_table_and_its_draws(
 
     monkeypatch.setitem(TEXT_ENCODERS, "odd", odd)
     state = torch.get_rng_state()
-    first = recipe.start_module(corpus_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
-    second = recipe.start_module(corpus_of(data), config_of("siamesexml", encoder="odd"), run(), 0)
+    first = recipe.start_module(
+        samples.corpus_of(data), samples.config_of("siamesexml", encoder="odd"), samples.run(), 0
+    )
+    second = recipe.start_module(
+        samples.corpus_of(data), samples.config_of("siamesexml", encoder="odd"), samples.run(), 0
+    )
     assert torch.equal(torch.get_rng_state(), state)
     pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
     start = first.encoder.state_dict()["table.weight"].clone()
 
-    settings = {**SHORT, "encoder": "odd", "classifier_batch_size": 16, "pairs_from": 0}
-    model = model_of(steps("siamesexml-paper", data, run(), **settings))
+    settings = {**samples.SHORT, "encoder": "odd", "classifier_batch_size": 16, "pairs_from": 0}
+    model = samples.model_of(samples.steps("siamesexml-paper", data, samples.run(), **settings))
     assert torch.equal(model.tensors["0.table.weight"], start)  # it was frozen
     assert float(model.tensors["0.large"]) == 1e6
     assert made[2].seen == {(True, True), (True, False), (False, False)}
     before = torch.get_rng_state()
-    encode_texts(model, data.query_texts, "query")
+    samples.encode_texts(model, data.query_texts, "query")
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(5)  # other draws do not matter
-    again = model_of(steps("siamesexml-paper", data, run(), **settings))
+    again = samples.model_of(samples.steps("siamesexml-paper", data, samples.run(), **settings))
     assert all(torch.equal(again.tensors[key], model.tensors[key]) for key in model.tensors)
 
 
@@ -165,14 +160,19 @@ def test_an_encoder_that_cannot_be_saved_is_refused_before_the_fit(
 
     monkeypatch.setitem(TEXT_ENCODERS, "bad", bad)
     with pytest.raises(UserError, match=message):
-        steps("siamesexml", topics(), run(), encoder="bad")
+        samples.steps("siamesexml", samples.topics(), samples.run(), encoder="bad")
 
 
 def test_a_missing_encoder_is_named(
     widest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = topics()
-    rf.fit("siamesexml", data, out=tmp_path / "model", **{**SMALL, **SHORT, "encoder": widest})
+    data = samples.topics()
+    rf.fit(
+        "siamesexml",
+        data,
+        out=tmp_path / "model",
+        **{**samples.SMALL, **samples.SHORT, "encoder": widest},
+    )
     monkeypatch.delitem(TEXT_ENCODERS, widest)
     ranker = rf.load(tmp_path / "model")
     assert isinstance(ranker, Ranker)

@@ -14,24 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import siamese_samples as samples
 import torch
-from siamese_samples import (
-    DOCUMENTS,
-    LABELS,
-    NAMES,
-    SHORT,
-    SMALL,
-    TOPICS,
-    best_candidates,
-    config_of,
-    corpus_of,
-    encode_texts,
-    model_of,
-    run,
-    small,
-    steps,
-    topics,
-)
 from torch import Tensor
 
 import rankfold as rf
@@ -46,46 +30,59 @@ from rankfold.training.history import History
 from rankfold.types import Dataset, Interactions, Step, Texts, from_pairs
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", samples.NAMES)
 def test_planted_topics_are_learned(name: str) -> None:
-    data = topics()
+    data = samples.topics()
     assert data.query_texts is not None
     many = {"encoder_epochs": 40, "classifier_epochs": 10, "joint_epochs": 10, "lr": 0.02}
-    model = model_of(steps(name, data, run(), **many))
-    rows = torch.arange(DOCUMENTS - 20, DOCUMENTS)
-    ids = best_candidates(model, data.query_texts.select(rows), LABELS // TOPICS)
-    assert float((ids % TOPICS == (rows % TOPICS)[:, None]).double().mean()) > 0.95
+    model = samples.model_of(samples.steps(name, data, samples.run(), **many))
+    rows = torch.arange(samples.DOCUMENTS - 20, samples.DOCUMENTS)
+    ids = samples.best_candidates(
+        model, data.query_texts.select(rows), samples.LABELS // samples.TOPICS
+    )
+    assert float((ids % samples.TOPICS == (rows % samples.TOPICS)[:, None]).double().mean()) > 0.95
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", samples.NAMES)
 def test_the_seed_determines_the_model(name: str) -> None:
     first, second, other = (
-        model_of(steps(name, topics(), run(seed), **SHORT)).tensors for seed in (3, 3, 4)
+        samples.model_of(
+            samples.steps(name, samples.topics(), samples.run(seed), **samples.SHORT)
+        ).tensors
+        for seed in (3, 3, 4)
     )
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert any(not torch.equal(first[key], other[key]) for key in first)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", samples.NAMES)
 def test_resuming_after_any_step_ends_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every module, at the end of an epoch and inside one, to the bit."""
     monkeypatch.setattr(loop, "PAUSE_SECONDS", -1.0)  # a step after every batch
     states: list[dict[str, Tensor]] = []
     final = None
-    for step in METHODS[name].fit(topics(), config_of(name, **SHORT), run(1)):
+    for step in METHODS[name].fit(
+        samples.topics(), samples.config_of(name, **samples.SHORT), samples.run(1)
+    ):
         if not step.final:
             states.append({key: value.clone() for key, value in step.state().items()})
         final = step.model
     assert final is not None
     assert len({int(state["stage"]) for state in states}) == 3
     for state in states[:: max(1, len(states) // 12)]:
-        again = model_of(steps(name, topics(), run(1, state), **SHORT))
+        again = samples.model_of(
+            samples.steps(name, samples.topics(), samples.run(1, state), **samples.SHORT)
+        )
         assert all(torch.equal(again.tensors[key], final.tensors[key]) for key in final.tensors)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", samples.NAMES)
 def test_step_numbers_continue_and_the_last_has_the_model(name: str) -> None:
-    result = [step for step in steps(name, topics(), run(), **SHORT) if step.whole]
+    result = [
+        step
+        for step in samples.steps(name, samples.topics(), samples.run(), **samples.SHORT)
+        if step.whole
+    ]
     members = METHODS[name].config().members
     assert [step.number for step in result] == list(range(1, 6 * members + 2))
     assert [step.final for step in result] == [False] * (6 * members) + [True]
@@ -103,37 +100,41 @@ def test_step_numbers_continue_and_the_last_has_the_model(name: str) -> None:
 
 
 def test_a_new_candidate_has_the_vector_of_its_text() -> None:
-    data = topics()
+    data = samples.topics()
     settings = {"classifier_share": 0.5, "centroid_weight": 0.3, "popularity_weight": 0.1}
-    model = model_of(steps("siamesexml", data, run(), **SHORT, **settings))
+    model = samples.model_of(
+        samples.steps("siamesexml", data, samples.run(), **samples.SHORT, **settings)
+    )
     assert data.candidate_texts is not None
-    new = encode_texts(model, data.candidate_texts, "candidate")
-    vectors = encode_texts(model, data.candidate_texts, "query")
+    new = samples.encode_texts(model, data.candidate_texts, "candidate")
+    vectors = samples.encode_texts(model, data.candidate_texts, "query")
     torch.testing.assert_close(new[:, :-1], vectors[:, :-1] * 1.3)
     assert set(vectors[:, -1].tolist()) == {0.5}
     assert set(new[:, -1].tolist()) == {0.0}  # it was never chosen
 
 
 def test_an_old_model_without_encoder_names_still_answers() -> None:
-    data = topics()
+    data = samples.topics()
     assert data.query_texts is not None
     for encoder in ("plain", "residual"):
-        model = model_of(steps("siamesexml", data, run(), **SHORT, encoder=encoder))
+        model = samples.model_of(
+            samples.steps("siamesexml", data, samples.run(), **samples.SHORT, encoder=encoder)
+        )
         config = {key: value for key, value in model.config.items() if key != "encoder"}
         older = replace(model, config={**config, "residual": encoder == "residual"})
-        result = encode_texts(older, data.query_texts, "query")
-        assert torch.equal(result, encode_texts(model, data.query_texts, "query"))
+        result = samples.encode_texts(older, data.query_texts, "query")
+        assert torch.equal(result, samples.encode_texts(model, data.query_texts, "query"))
 
 
 @pytest.mark.parametrize("stage", ["encoder", "classifiers", "joint"])
 def test_a_stage_trains_only_its_part(stage: modules.StageName) -> None:
     """The matrix R of the paper's encoder is also trained in module III."""
-    config = config_of("siamesexml-paper", classifier_batch_size=16)
-    corpus = corpus_of(topics())
-    module = recipe.start_module(corpus, config, run(), 0)
+    config = samples.config_of("siamesexml-paper", classifier_batch_size=16)
+    corpus = samples.corpus_of(samples.topics())
+    module = recipe.start_module(corpus, config, samples.run(), 0)
     before = {key: value.clone() for key, value in module.state_dict().items()}
     task = modules.task_of(module, modules.Stage(stage, 1), corpus, config, Exact)
-    list(loop.train(task, modules.training(modules.Stage(stage, 1), config), run()))
+    list(loop.train(task, modules.training(modules.Stage(stage, 1), config), samples.run()))
     moved = {
         key for key, value in module.state_dict().items() if not torch.equal(value, before[key])
     }
@@ -147,23 +148,27 @@ def test_a_stage_trains_only_its_part(stage: modules.StageName) -> None:
 
 def test_classifiers_and_their_optimiser_state_take_at_most_three_times_float16() -> None:
     """Weights and their optimiser state, after real steps."""
-    corpus, width = corpus_of(topics()), 128
-    config = config_of("siamesexml", width=width)
-    module = recipe.start_module(corpus, config, run(), 0)
+    corpus, width = samples.corpus_of(samples.topics()), 128
+    config = samples.config_of("siamesexml", width=width)
+    module = recipe.start_module(corpus, config, samples.run(), 0)
     stage = modules.Stage("classifiers", 1)
     task = modules.task_of(module, stage, corpus, config, Exact)
-    *_, last = loop.train(task, modules.training(stage, config), run())
-    kept = [tensor for tensor in last.state().values() if tensor.shape[:1] == (LABELS,)]
-    assert any(tensor.shape == (LABELS, width) for tensor in kept)
-    assert sum(tensor.nbytes for tensor in kept) <= 3 * 2 * LABELS * width
+    *_, last = loop.train(task, modules.training(stage, config), samples.run())
+    kept = [tensor for tensor in last.state().values() if tensor.shape[:1] == (samples.LABELS,)]
+    assert any(tensor.shape == (samples.LABELS, width) for tensor in kept)
+    assert sum(tensor.nbytes for tensor in kept) <= 3 * 2 * samples.LABELS * width
     assert bool(module.refinements.weight.any())
 
 
 def test_float16_refinements_learn_as_float32_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = topics()
-    halves = model_of(steps("siamesexml", data, run(), **SHORT)).tensors["candidates"]
+    data = samples.topics()
+    halves = samples.model_of(
+        samples.steps("siamesexml", data, samples.run(), **samples.SHORT)
+    ).tensors["candidates"]
     monkeypatch.setattr(torch, "float16", torch.float32)  # where the table is made
-    singles = model_of(steps("siamesexml", data, run(), **SHORT)).tensors["candidates"]
+    singles = samples.model_of(
+        samples.steps("siamesexml", data, samples.run(), **samples.SHORT)
+    ).tensors["candidates"]
     assert not torch.equal(halves, singles)
     torch.testing.assert_close(halves, singles, atol=2e-3, rtol=0)
 
@@ -171,13 +176,13 @@ def test_float16_refinements_learn_as_float32_ones(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("side", ["query", "candidate"])
 def test_data_without_texts_is_refused(side: str) -> None:
     bare: dict[str, Any] = {f"{side}_texts": None}
-    for name in NAMES:
+    for name in samples.NAMES:
         with pytest.raises(UserError, match="no texts of"):
-            steps(name, replace(topics(), **bare), run())
+            samples.steps(name, replace(samples.topics(), **bare), samples.run())
 
 
 def test_documents_without_labels_and_texts_without_words_are_harmless() -> None:
-    data = topics()
+    data = samples.topics()
     assert isinstance(data.train, Interactions)
     assert data.query_texts is not None
     assert data.candidate_texts is not None
@@ -191,11 +196,11 @@ def test_documents_without_labels_and_texts_without_words_are_harmless() -> None
         query_texts=Texts(offsets, texts.tokens),
         candidate_texts=Texts(label_offsets, labels.tokens[:-1]),
     )
-    for name in NAMES:
-        model = model_of(steps(name, odd, run(), **SHORT))
+    for name in samples.NAMES:
+        model = samples.model_of(samples.steps(name, odd, samples.run(), **samples.SHORT))
         assert all(bool(tensor.isfinite().all()) for tensor in model.tensors.values())
         assert odd.query_texts is not None
-        assert bool((best_candidates(model, odd.query_texts, 3) >= 0).all())
+        assert bool((samples.best_candidates(model, odd.query_texts, 3) >= 0).all())
 
 
 KILLED = [("siamesexml", 0, 0), ("siamesexml", 0, 1), ("siamesexml", 0, 2)]
@@ -213,8 +218,8 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
     name: str, member: int, stage: int, tmp_path: Path
 ) -> None:
     """A real SIGKILL of a real process, once a checkpoint of the module is on disk."""
-    folder.save(topics(), tmp_path / "data")
-    out, options = tmp_path / "model", small(name, **SHORT)
+    folder.save(samples.topics(), tmp_path / "data")
+    out, options = tmp_path / "model", samples.small(name, **samples.SHORT)
     code = (
         "import sys, time, rankfold as rf\n"
         "from rankfold.training import loop\n"
@@ -238,7 +243,7 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
 
 @cache
 def never_killed(name: str) -> Mapping[str, Tensor]:
-    return rf.fit(name, topics(), **small(name, **SHORT)).model.tensors
+    return rf.fit(name, samples.topics(), **samples.small(name, **samples.SHORT)).model.tensors
 
 
 def has_reached(kept: Path, place: tuple[int, int]) -> bool:
@@ -252,18 +257,24 @@ def has_reached(kept: Path, place: tuple[int, int]) -> bool:
 
 def held_out() -> Dataset:
     """The topics with 20 documents for validation."""
-    data = topics()
+    data = samples.topics()
     assert isinstance(data.train, Interactions)
     rows = torch.arange(20, 40)
     held = data.train.select(rows)
     validation = from_pairs(
-        rows[held.query_of_pair().long()], held.candidates, None, (DOCUMENTS, LABELS)
+        rows[held.query_of_pair().long()],
+        held.candidates,
+        None,
+        (samples.DOCUMENTS, samples.LABELS),
     )
-    left = torch.ones(DOCUMENTS, dtype=torch.bool)
+    left = torch.ones(samples.DOCUMENTS, dtype=torch.bool)
     left[rows] = False
     kept = left[data.train.query_of_pair().long()]
     train = from_pairs(
-        data.train.query_of_pair()[kept], data.train.candidates[kept], None, (DOCUMENTS, LABELS)
+        data.train.query_of_pair()[kept],
+        data.train.candidates[kept],
+        None,
+        (samples.DOCUMENTS, samples.LABELS),
     )
     return replace(data, train=train, validation=validation)
 
@@ -289,7 +300,9 @@ def test_an_interrupted_refit_is_resumed(name: str, stop: Any, tmp_path: Path) -
     """The choices of the first fit do not make it another fit: its checkpoint is used."""
     data = held_out()
     known = {field.name for field in fields(METHODS[name].config)}
-    options = {key: value for key, value in {**SMALL, **SHORT}.items() if key in known}
+    options = {
+        key: value for key, value in {**samples.SMALL, **samples.SHORT}.items() if key in known
+    }
     options["refit"] = True
     with pytest.raises((Stop, KeyboardInterrupt)):
         rf.fit(name, data, out=tmp_path / "m", checkpoint_seconds=0, report=stop, **options)

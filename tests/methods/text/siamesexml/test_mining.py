@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import siamese_samples as samples
 import torch
 from rankings import assert_same_ranking, sorted_by
-from siamese_samples import (
-    DOCUMENTS,
-    LABELS,
-    SHORT,
-    WORDS,
-    corpus_of,
-    encode_texts,
-    model_of,
-    run,
-    steps,
-    topics,
-)
 
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import weigh
@@ -27,32 +16,32 @@ from rankfold.types import Interactions, TopK, from_pairs
 
 
 def test_mined_documents_are_the_nearest_wrong_ones() -> None:
-    data = topics()
-    corpus = corpus_of(data)
-    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    data = samples.topics()
+    corpus = samples.corpus_of(data)
+    encoder = BagEncoder(torch.randn(samples.WORDS, 8), residual=False, rng=torch.Generator())
     result = mining.mine_documents(encoder, corpus, Exact)
     scores = encoder(corpus.labels) @ encoder(corpus.documents).T
     assert isinstance(data.train, Interactions)
-    for label in range(LABELS):
+    for label in range(samples.LABELS):
         true = (data.train.candidates == label).nonzero().flatten()
         scores[label, data.train.query_of_pair()[true].long()] = -torch.inf
-        scores[label, DOCUMENTS - 20 :] = -torch.inf  # not in train
+        scores[label, samples.DOCUMENTS - 20 :] = -torch.inf  # not in train
     ids = result.long()[:, None]
     assert_same_ranking(TopK(ids, scores.gather(1, ids)), sorted_by(scores))
 
 
 def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
-    corpus = corpus_of(topics())
-    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    corpus = samples.corpus_of(samples.topics())
+    encoder = BagEncoder(torch.randn(samples.WORDS, 8), residual=False, rng=torch.Generator())
     with torch.no_grad():
         texts, vectors = encoder(corpus.labels), encoder(corpus.documents)
         result = mining.mine_shortlists(encoder, corpus, 4, Exact)
-    assert len(result) == DOCUMENTS - 20
+    assert len(result) == samples.DOCUMENTS - 20
     middles = mining.centroids(encoder, corpus, texts)
-    for row in range(0, DOCUMENTS - 20, 7):
+    for row in range(0, samples.DOCUMENTS - 20, 7):
         own = corpus.rows.select(torch.tensor([row])).candidates.long()
         listed = result[row][result[row] >= 0].long()
-        near = torch.zeros(LABELS, dtype=torch.bool)
+        near = torch.zeros(samples.LABELS, dtype=torch.bool)
         for table in (texts, middles):  # of equal scores any may be listed
             scores = (vectors[row] @ table.T).index_fill(0, own, -torch.inf)
             best = scores.topk(2).values
@@ -63,12 +52,12 @@ def test_shortlists_hold_the_nearest_by_text_and_by_documents() -> None:
 
 
 def test_centroids_are_means_of_documents() -> None:
-    corpus = corpus_of(topics())
-    encoder = BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator())
+    corpus = samples.corpus_of(samples.topics())
+    encoder = BagEncoder(torch.randn(samples.WORDS, 8), residual=False, rng=torch.Generator())
     with torch.no_grad():
         texts, vectors = encoder(corpus.labels), encoder(corpus.documents)
         result = mining.centroids(encoder, corpus, texts)
-    for label in range(LABELS):
+    for label in range(samples.LABELS):
         owners = corpus.rows.query_of_pair()[corpus.rows.candidates == label].long()
         torch.testing.assert_close(result[label], unit(vectors[owners].sum(dim=0)))
 
@@ -99,25 +88,29 @@ def test_padding_and_repeats() -> None:
 
 def test_the_method_weighs_the_tokens() -> None:
     """Texts encoded later have the weights of training."""
-    data = topics()
+    data = samples.topics()
     plain = {"pairs_from": 0, "popularity_weight": 0.0}
-    model = model_of(steps("siamesexml", data, run(), **SHORT, **plain))
+    model = samples.model_of(
+        samples.steps("siamesexml", data, samples.run(), **samples.SHORT, **plain)
+    )
     assert data.query_texts is not None
     encoder = BagEncoder(
         model.tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator()
     )
     expected = encoder(weigh(data.query_texts, model.tensors["rarity"]))
-    torch.testing.assert_close(encode_texts(model, data.query_texts, "query"), expected)
+    torch.testing.assert_close(samples.encode_texts(model, data.query_texts, "query"), expected)
 
 
 def test_excluded_pairs_are_not_negatives() -> None:
     """Each label's nearest wrong document is excluded: the next one is mined."""
     data, encoder = (
-        topics(),
-        BagEncoder(torch.randn(WORDS, 8), residual=False, rng=torch.Generator()),
+        samples.topics(),
+        BagEncoder(torch.randn(samples.WORDS, 8), residual=False, rng=torch.Generator()),
     )
-    first = mining.mine_documents(encoder, corpus_of(data), Exact)
+    first = mining.mine_documents(encoder, samples.corpus_of(data), Exact)
     order = first.argsort(stable=True)
-    excluded = from_pairs(first[order], order, None, (DOCUMENTS, LABELS))
-    second = mining.mine_documents(encoder, corpus_of(replace(data, excluded=excluded)), Exact)
+    excluded = from_pairs(first[order], order, None, (samples.DOCUMENTS, samples.LABELS))
+    second = mining.mine_documents(
+        encoder, samples.corpus_of(replace(data, excluded=excluded)), Exact
+    )
     assert not bool((first == second).any())

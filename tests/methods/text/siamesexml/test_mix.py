@@ -7,21 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import siamese_samples as samples
 import torch
-from siamese_samples import (
-    DOCUMENTS,
-    LABELS,
-    SHORT,
-    SMALL,
-    TOPICS,
-    WORDS,
-    corpus_of,
-    encode_texts,
-    model_of,
-    run,
-    steps,
-    topics,
-)
 from torch import Tensor
 
 import rankfold as rf
@@ -50,53 +37,62 @@ def test_the_mix_matches_the_formula() -> None:
 
 
 def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
-    data = topics()
+    data = samples.topics()
     assert data.query_texts is not None
-    given = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.3}
+    given = {**samples.SHORT, "classifier_share": 0.5, "centroid_weight": 0.3}
     without, by_it = (
-        model_of(steps("siamesexml", data, run(), **given, popularity_weight=weight))
+        samples.model_of(
+            samples.steps("siamesexml", data, samples.run(), **given, popularity_weight=weight)
+        )
         for weight in (0.0, 0.1)
     )
     for key, tensor in without.tensors.items():
         result = by_it.tensors[key]
         assert torch.equal(tensor, result[:, :-1] if key == "candidates" else result)
-    plain, more = (encode_texts(m, data.query_texts, "query") for m in (without, by_it))
+    plain, more = (samples.encode_texts(m, data.query_texts, "query") for m in (without, by_it))
     counts = data.split("train").candidate_counts()
     scores = plain @ without.tensors["candidates"].T + 0.1 * torch.log1p(counts)
     torch.testing.assert_close(more @ by_it.tensors["candidates"].T, scores)
 
 
 def test_an_old_model_without_popularity_still_answers() -> None:
-    data = topics()
+    data = samples.topics()
     assert data.query_texts is not None
-    model = model_of(steps("siamesexml", data, run(), **SHORT, popularity_weight=0.0))
+    model = samples.model_of(
+        samples.steps("siamesexml", data, samples.run(), **samples.SHORT, popularity_weight=0.0)
+    )
     config = {key: value for key, value in model.config.items() if key != "popularity_weight"}
-    vectors = encode_texts(replace(model, config=config), data.query_texts, "query")
-    assert torch.equal(vectors, encode_texts(model, data.query_texts, "query"))
+    vectors = samples.encode_texts(replace(model, config=config), data.query_texts, "query")
+    assert torch.equal(vectors, samples.encode_texts(model, data.query_texts, "query"))
     assert vectors.shape[1] == model.tensors["candidates"].shape[1]
 
 
 @pytest.mark.parametrize("index", ["exact", "auto"])
 def test_a_saved_model_ranks_by_the_formula(index: str, tmp_path: Path) -> None:
     """Without seen pairs and a document's own label."""
-    data = topics()
-    own = from_pairs(torch.arange(LABELS), torch.arange(LABELS).flip(0), None, (DOCUMENTS, LABELS))
+    data = samples.topics()
+    own = from_pairs(
+        torch.arange(samples.LABELS),
+        torch.arange(samples.LABELS).flip(0),
+        None,
+        (samples.DOCUMENTS, samples.LABELS),
+    )
     data = replace(data, excluded=own)
-    given = {**SMALL, **SHORT, "popularity_weight": 0.3}
+    given = {**samples.SMALL, **samples.SHORT, "popularity_weight": 0.3}
     rf.fit("siamesexml", data, out=tmp_path / "model", **given)
     ranker = rf.load(tmp_path / "model", index=index)
     assert isinstance(ranker, Ranker)
     tensors = ranker.model.tensors
     assert data.query_texts is not None
     encoder = BagEncoder(tensors["0.tokens.weight"].float(), residual=False, rng=torch.Generator())
-    bags = with_pairs(data.query_texts, tensors["pairs"], WORDS)
+    bags = with_pairs(data.query_texts, tensors["pairs"], samples.WORDS)
     vectors = encoder(weigh(bags, tensors["rarity"]))
     counts = data.split("train").candidate_counts()
     scores = vectors @ tensors["candidates"][:, :16].T + 0.3 * torch.log1p(counts)
     for hidden in (data.split("train"), own):
         scores[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
-    rows = torch.arange(DOCUMENTS)
-    result = best(ranker, "queries", rows, LABELS)
+    rows = torch.arange(samples.DOCUMENTS)
+    result = best(ranker, "queries", rows, samples.LABELS)
     expected = scores.sort(dim=1, descending=True).values
     torch.testing.assert_close(result.scores, expected)
     left = result.ids.clamp(min=0)
@@ -111,16 +107,19 @@ class First:
     def hidden(self, queries: Tensor) -> Interactions:
         """One hidden label per document, often the best one."""
         return from_pairs(
-            torch.arange(len(queries)), queries % LABELS, None, (len(queries), LABELS)
+            torch.arange(len(queries)),
+            queries % samples.LABELS,
+            None,
+            (len(queries), samples.LABELS),
         )
 
     def values(self, queries: Tensor, ids: Tensor) -> Tensor:
-        wanted = (ids >= 0) & (ids % TOPICS == (queries % TOPICS)[:, None])
+        wanted = (ids >= 0) & (ids % samples.TOPICS == (queries % samples.TOPICS)[:, None])
         return (wanted / torch.arange(1, 4)).sum(dim=1)
 
 
 @pytest.mark.parametrize(
-    ("memory_budget", "block_bytes"), [(1, 2**23), (2**30, 8 * LABELS), (2**30, 2**23)]
+    ("memory_budget", "block_bytes"), [(1, 2**23), (2**30, 8 * samples.LABELS), (2**30, 2**23)]
 )
 @pytest.mark.parametrize(
     "mixes",
@@ -134,16 +133,21 @@ def test_scores_of_mixes_are_those_of_a_search(
 ) -> None:
     """The slow way: one index per mixture."""
     monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
-    counts, rng = torch.arange(LABELS), torch.Generator().manual_seed(2)
-    corpus = corpus_of(topics())._replace(counts=counts)
-    sizes = {"refined": LABELS, "texts": LABELS, "centroids": LABELS, "tokens.weight": WORDS}
+    counts, rng = torch.arange(samples.LABELS), torch.Generator().manual_seed(2)
+    corpus = samples.corpus_of(samples.topics())._replace(counts=counts)
+    sizes = {
+        "refined": samples.LABELS,
+        "texts": samples.LABELS,
+        "centroids": samples.LABELS,
+        "tokens.weight": samples.WORDS,
+    }
     done = {
         f"{number}.{key}": torch.randn(size, 8, generator=rng)
         for number in (0, 1)
         for key, size in sizes.items()
     }
     config, judged = SiameseConfig(width=8, members=2), First()
-    given = replace(run(), judge=judged, memory_budget=memory_budget)
+    given = replace(samples.run(), judge=judged, memory_budget=memory_budget)
     result = mix.score_mixes(mixes, done, config, corpus, given)
     vectors = mix.encode(
         mix.encoders_of(done, config, len(corpus.idf)), corpus.documents.select(judged.queries)
@@ -163,7 +167,7 @@ class Wanting:
         self.candidate, self.queries, self.depth = candidate, torch.tensor([0]), 1
 
     def hidden(self, queries: Tensor) -> Interactions:
-        return from_pairs(queries[:0], queries[:0], None, (len(queries), LABELS))
+        return from_pairs(queries[:0], queries[:0], None, (len(queries), samples.LABELS))
 
     def values(self, _queries: Tensor, ids: Tensor) -> Tensor:
         return (ids[:, 0] == self.candidate).float()
@@ -173,20 +177,20 @@ def nearly_equal_labels(data: Dataset) -> tuple[Corpus, dict[str, Tensor]]:
     """Labels whose vectors are nearly the same: label 0 has the best, label 5 most documents."""
     rows = torch.arange(40).sort().values
     column = torch.where(rows < 30, 5, rows % 5)
-    pairs = from_pairs(rows, column, None, (DOCUMENTS, LABELS))
-    corpus = corpus_of(replace(data, train=pairs))
+    pairs = from_pairs(rows, column, None, (samples.DOCUMENTS, samples.LABELS))
+    corpus = samples.corpus_of(replace(data, train=pairs))
     encoder = BagEncoder(torch.randn(len(corpus.idf), 4), residual=False, rng=torch.Generator())
     with torch.no_grad():
         first = encoder(corpus.documents.select(torch.tensor([0])))
-    vectors = first * (1 - 1e-3 * torch.arange(LABELS)[:, None])
+    vectors = first * (1 - 1e-3 * torch.arange(samples.LABELS)[:, None])
     done = {f"0.{key}": vectors for key in ("refined", "texts", "centroids")}
     return corpus, {**done, "0.tokens.weight": encoder.tokens.weight.detach()}
 
 
 @pytest.mark.parametrize("wanted", [0, 5])
 def test_validation_chooses_the_popularity_weight(wanted: int) -> None:
-    corpus, done = nearly_equal_labels(topics())
-    judged = replace(run(), judge=Wanting(wanted))
+    corpus, done = nearly_equal_labels(samples.topics())
+    judged = replace(samples.run(), judge=Wanting(wanted))
     chosen, tried = mix.choose_mix(done, SiameseConfig(width=4), corpus, judged)
     assert (chosen.popularity_weight > 0) == (wanted == 5)
     assert len(tried) == 24
@@ -194,21 +198,28 @@ def test_validation_chooses_the_popularity_weight(wanted: int) -> None:
 
 
 def test_given_weights_of_a_mix_are_kept() -> None:
-    corpus, done = nearly_equal_labels(topics())
+    corpus, done = nearly_equal_labels(samples.topics())
     config = SiameseConfig(width=4, popularity_weight=0.0, centroid_weight=0.2)
-    judged = replace(run(), judge=Wanting(5))
+    judged = replace(samples.run(), judge=Wanting(5))
     chosen, tried = mix.choose_mix(done, config, corpus, judged)
     assert chosen[1:] == (0.2, 0.0)
     assert len(tried) == len(mix.CLASSIFIER_SHARES)
-    assert mix.choose_mix(done, config, corpus, run()) == (mix.Mix(0.75, 0.2, 0.0), [])
+    assert mix.choose_mix(done, config, corpus, samples.run()) == (mix.Mix(0.75, 0.2, 0.0), [])
 
 
 def test_members_scores_are_averaged() -> None:
-    data = topics()
+    data = samples.topics()
     assert data.query_texts is not None
-    settings = {**SHORT, "classifier_share": 0.5, "centroid_weight": 0.0, "popularity_weight": 0.0}
-    three = model_of(steps("siamesexml", data, run(), members=3, **settings))
-    vectors = encode_texts(three, data.query_texts, "query")
+    settings = {
+        **samples.SHORT,
+        "classifier_share": 0.5,
+        "centroid_weight": 0.0,
+        "popularity_weight": 0.0,
+    }
+    three = samples.model_of(
+        samples.steps("siamesexml", data, samples.run(), members=3, **settings)
+    )
+    vectors = samples.encode_texts(three, data.query_texts, "query")
     scores = vectors @ three.tensors["candidates"].T
     each = [
         vectors[:, part] @ three.tensors["candidates"][:, part].T * 3

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import exact_ranks
-from rankfold.samplers import rank_cache as module
-from rankfold.samplers.rank_cache import (
-    RankCache,
+from rankfold.samplers import cross_batch_cache as module
+from rankfold.samplers.cross_batch_cache import (
+    CrossBatchCache,
     counts_before,
     direct_ranks,
     scores_of,
@@ -21,7 +21,7 @@ def vectors_of(n: int, width: int, seed: int) -> torch.Tensor:
     return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
 
 
-def batch(cache: RankCache, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(cache: CrossBatchCache, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Vectors of n distinct rows, or of all rows if there are fewer."""
     rng = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(cache.grades), generator=rng)[:n]
@@ -30,15 +30,15 @@ def batch(cache: RankCache, n: int, seed: int) -> tuple[torch.Tensor, torch.Tens
 
 def queues_of(
     shares: list[float] | torch.Tensor, size: int, width: int, counts: list[int] | None = None
-) -> RankCache:
+) -> CrossBatchCache:
     """A cache of grades with so many rows; None: more rows than places."""
     counts = [20 * size] * len(shares) if counts is None else counts
     grades = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     mixed = grades[torch.randperm(len(grades), generator=torch.Generator().manual_seed(1))]
-    return RankCache(mixed, torch.as_tensor(shares), size, width)
+    return CrossBatchCache(mixed, torch.as_tensor(shares), size, width)
 
 
-def entries_of(cache: RankCache, grade: int) -> torch.Tensor:
+def entries_of(cache: CrossBatchCache, grade: int) -> torch.Tensor:
     """The cached vectors of a grade."""
     mine = (cache.owners == grade) & cache.taken
     return cache.vectors[: len(mine)][mine]
@@ -71,7 +71,7 @@ def test_the_cache_holds_the_latest_of_each_grade(
         assert sorted(map(tuple, entries_of(cache, grade).tolist())) == sorted(expected)
 
 
-def brute(cache: RankCache, score: float, head: torch.Tensor, k: int) -> float:
+def brute(cache: CrossBatchCache, score: float, head: torch.Tensor, k: int) -> float:
     """The weighted share of the entries of grades up to k above a score."""
     total = higher = 0.0
     for grade in range(k + 1):
@@ -110,7 +110,7 @@ def test_ranks_by_similarity_are_means_over_entries() -> None:
 
 
 def by_definition(
-    cache: RankCache, vectors: torch.Tensor, head: torch.Tensor
+    cache: CrossBatchCache, vectors: torch.Tensor, head: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Ranks by the formulas, in double precision, one threshold at a time.
 

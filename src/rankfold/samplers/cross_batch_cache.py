@@ -17,7 +17,7 @@ _BLOCK = 512  # entries whose likeness is held at a time
 _MIN_DIVISOR = 1e-30  # far below all sums here, the smallest of which is e^-40
 
 
-class RankCache:
+class CrossBatchCache:
     """A queue of feature vectors for each grade: first in, first out; [cba], Alg. 1.
 
     A grade with no more rows than ``size`` has a fixed place for each row instead. Queues have

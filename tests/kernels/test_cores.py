@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rankfold.cores import usable_cores
-from rankfold.kernels.threads import limited_threads, n_threads
+from rankfold.kernels.threads import limited_threads, n_threads, usable_cores
 
 CORES = len(os.sched_getaffinity(0))
 
