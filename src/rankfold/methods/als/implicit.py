@@ -17,10 +17,10 @@ class _WrmfConfig(AlsConfig):
     """Settings of ``wrmf``."""
 
     reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
+        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
     )
     alpha: float | None = setting(
-        None, at_least=0, help="confidence of a pair is 1 + alpha; none: by density and noise"
+        None, at_least=0, help="confidence of a pair is 1 + alpha; none: by noise and validation"
     )
     OPEN: ClassVar = ("reg", "alpha")
     nu: float = setting(0.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
@@ -36,12 +36,12 @@ class _IalsConfig(AlsConfig):
     """Settings of ``ials``."""
 
     reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
+        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
     )
     background: float | None = setting(
         None,
         at_least=0,
-        help="weight of a pair that was not chosen (a0); none: by density and noise",
+        help="weight of a pair that was not chosen (a0); none: by noise and validation",
     )
     OPEN: ClassVar = ("reg", "background")
     nu: float = setting(1.0, at_least=0, help="power of row weights in the regulariser; 0: plain")

@@ -43,10 +43,10 @@ class _WeightedConfig(AlsConfig):
     """Settings of ``rg2-weighted``. The authors' code uses ``beta`` in RGx alone."""
 
     reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
+        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
     )
     alpha: float | None = setting(
-        None, at_least=0, help="extra weight of a pair; none: by the noise of the pairs"
+        None, at_least=0, help="extra weight of a pair; none: by noise and validation"
     )
     regulariser: Literal["frequency", "weighted", "plain", "matrix"] = setting(
         "frequency", help="how the regularisation grows with the pairs of a row"
