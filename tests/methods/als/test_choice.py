@@ -84,3 +84,7 @@ def test_a_resumed_fit_makes_or_keeps_the_choice(number: int) -> None:
     assert steps[-1].model is not None
     for name, tensor in steps[-1].model.tensors.items():
         assert torch.equal(again.model.tensors[name], tensor)
+
+
+def test_without_validation_queries_the_first_point_stays() -> None:
+    assert choose(FIRST, lambda _: float("nan")) == FIRST

@@ -23,7 +23,7 @@ def choose(best: Noise, score: Callable[[Noise], float]) -> Noise:
             for _ in range(_MAX_MOVES):
                 point = best.moved(reg**direction, ratio**direction)
                 value = score(point)
-                if value <= highest:
+                if not value > highest:  # nor without validation queries
                     break
                 best, highest = point, value
             if best is not before:
