@@ -138,7 +138,7 @@ def _columns(numbers: int, categories: int) -> str:
 
 
 def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
-    """Print what was read from a table of features."""
+    """Print the columns of a table of features, and its unusable ones."""
     out.print(
         f"  {side} features: {_columns(entry['numbers'], entry['categories'])}; "
         f"keys without features: {entry['without_features']:,}, without pairs: "

@@ -45,7 +45,7 @@ class Effort(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """What is built from the candidates."""
+    """The index of the candidates."""
 
     lists: Lists  # ``ids`` is empty: faiss has them
     groups: Lists

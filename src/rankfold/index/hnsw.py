@@ -56,7 +56,7 @@ class Hnsw(Approximate):
         return {name: storage.ForeignFile("faiss", partial(write_to, self.graph))}
 
     def about(self) -> dict[str, Any]:
-        """What is needed to open it."""
+        """The parameters of ``open``."""
         return {"links": LINKS, "efforts": [list(effort) for effort in self.efforts]}
 
 

@@ -1,4 +1,4 @@
-"""What a kind of index provides: how it is built, and how it is opened from a folder."""
+"""A kind of index: how it is built, and how it is opened from a folder."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol

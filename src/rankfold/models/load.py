@@ -48,7 +48,7 @@ def load_ranker(path: str | Path, index: str | None = None) -> Ranker:
 
 
 def kind_of(folder: storage.Folder) -> Kind:
-    """What the method of a model folder was fitted on."""
+    """The kind of data that a model folder was fitted on."""
     name = folder.manifest["method"]
     if name not in METHODS:
         raise UserError(

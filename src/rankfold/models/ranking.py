@@ -90,7 +90,7 @@ def best(
         by: the kind of ``inputs``.
         inputs: rows [B] of queries or candidates, histories, or texts in the model's tokens.
         k: the length of a list.
-        filter: what is not returned besides.
+        filter: more candidates to leave out.
         include_seen: also return what a known query or a history has chosen.
     """
     searcher = ranker.searcher

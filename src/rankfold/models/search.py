@@ -29,7 +29,7 @@ exact_similar: MakeIndex = partial(build, "exact", metric=COSINE)
 
 
 class Filter(NamedTuple):
-    """What a search does not return."""
+    """The candidates that a search leaves out."""
 
     exclude: Interactions | None = None  # row b is not in list b
     allow: Tensor | None = None  # the only candidates of all lists [n], ascending; None: all

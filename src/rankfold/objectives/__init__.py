@@ -1,1 +1,1 @@
-"""Quadratic objectives: what the solvers minimise, and its value."""
+"""Quadratic objectives, which the solvers minimise, and their values."""

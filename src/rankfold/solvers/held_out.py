@@ -1,4 +1,4 @@
-"""How much of what a factorisation finds in the pairs also holds for pairs that it has not seen.
+"""How well the components of some pairs hold on held-out pairs.
 
 Defaults follow from it: the vectors of noisy pairs need more regularisation than those of clean
 ones. It costs about a sweep of alternating least squares.

@@ -1,1 +1,1 @@
-"""What each command does, without a terminal."""
+"""The work of each command, without a terminal."""

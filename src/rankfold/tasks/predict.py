@@ -30,7 +30,7 @@ BLOCK_BYTES = 2**28  # of results at a time
 
 @dataclass(slots=True)
 class Counts:
-    """What was ranked so far."""
+    """Counts of the queries so far."""
 
     queries: int = 0
     unknown: int = 0  # keys that the model does not know, left out

@@ -1,8 +1,8 @@
 """Every shared type. Read this package first.
 
-Words: a *query* asks, a *candidate* is what it may get, a *grade* says how positive a pair of the
-two is (0 = not), a *split* is train, validation or test, a *pool* is the candidates a query is
-compared with in one step.
+Words: candidates are ranked for a *query*, a *grade* says how positive a pair of the two is (0 =
+not), a *split* is train, validation or test, a *pool* is the candidates a query is compared with in
+one step.
 
 Shapes: M queries, N candidates, B queries in a batch, C candidates in a pool, D width, K results.
 

@@ -1,4 +1,4 @@
-"""Methods: the parts they are made of, what a fit is given, what it yields and what it leaves."""
+"""Methods: their parts, the context of a fit, its steps and the model it leaves."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def kept_histories(model: Model, n_candidates: int) -> Interactions | None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a fit is given besides data and settings."""
+    """The context of a fit, besides its data and settings."""
 
     rng: torch.Generator
     device: torch.device
@@ -251,7 +251,7 @@ class Run:
 
 
 class Step(NamedTuple):
-    """What a method yields after each sweep, pass or epoch."""
+    """The result of a sweep, pass or epoch."""
 
     number: int  # counts from 1
     loss: float

@@ -1,1 +1,1 @@
-"""From what was read to data sets: keys, pairs, splits, side features, tokens, grades."""
+"""From input rows to data sets: keys, pairs, splits, side features, tokens, grades."""

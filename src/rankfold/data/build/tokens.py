@@ -50,9 +50,7 @@ def normalise(word: str) -> str:
     return unicodedata.normalize("NFC", re.sub(_REMOVED, "", casefold(word)))
 
 
-def train_tokenizer(
-    texts: Iterable[str], kind: str, size: int | None = None, min_count: int = 1
-) -> str:
+def train_tokenizer(texts: Iterable[str], kind: str, size: int | None = None) -> str:
     """Train a tokenizer and return its JSON; the order of the texts does not matter.
 
     It has at most ``size`` tokens, the most frequent ones; None: the default of the kind.
@@ -60,7 +58,7 @@ def train_tokenizer(
     token_kind = KINDS[kind]
     cleaned = map(_clean, texts)
     batches = iter(lambda: list(islice(cleaned, BATCH)), [])
-    words = token_kind.train(batches, size or token_kind.size, min_count)
+    words = token_kind.train(batches, size or token_kind.size)
     if not words:
         raise UserError("the training texts have no words", hint="is it the right column?")
     return _tokenizer(kind, words).to_str()
@@ -162,19 +160,17 @@ def _clean(text: str | None) -> str:
 # ---------------------------------------------------------------------------------- training
 
 
-def _train_words(batches: Iterable[list[str]], size: int, min_count: int) -> list[str]:
+def _train_words(batches: Iterable[list[str]], size: int) -> list[str]:
     """Words by descending frequency, then by letters."""
     from tokenizers import trainers
 
     tokenizer = _tokenizer("word", [])
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=size, min_frequency=min_count, show_progress=False, special_tokens=[]
-    )
+    trainer = trainers.WordLevelTrainer(vocab_size=size, show_progress=False, special_tokens=[])
     tokenizer.train_from_iterator(batches, trainer)
     return _words(tokenizer)
 
 
-def _train_pieces(batches: Iterable[list[str]], size: int, min_count: int) -> list[str]:
+def _train_pieces(batches: Iterable[list[str]], size: int) -> list[str]:
     """Letters, then pieces in the order in which they were joined from smaller ones.
 
     The library numbers letters inside words in no fixed order, and the joins depend on that. As
@@ -191,7 +187,7 @@ def _train_pieces(batches: Iterable[list[str]], size: int, min_count: int) -> li
     letters = letters[: min(_MAX_LETTERS, max(1, size // 4))]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
-        min_frequency=min_count,
+        min_frequency=1,
         show_progress=False,
         special_tokens=[_CONTINUATION + letter for letter in sorted(letters)],
         limit_alphabet=len(letters),
@@ -211,7 +207,7 @@ class TokenKind(NamedTuple):
     """A kind of tokens."""
 
     model: str  # the library's name for it
-    train: Callable[[Iterable[list[str]], int, int], list[str]]
+    train: Callable[[Iterable[list[str]], int], list[str]]
     size: int  # the default size of the vocabulary
 
 

@@ -1,6 +1,6 @@
-"""What every reader gets: a record of bad rows, a scratch folder, a progress callback.
+"""The context of every reader: a record of bad rows, a scratch folder, a progress callback.
 
-Also what the readers of graded rows return.
+Also the result of the readers of graded rows.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BadRows:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reader gets besides its files."""
+    """The context of a reader, besides its files."""
 
     scratch: Path  # an empty folder, removed once the data is prepared
     bad: BadRows = field(default_factory=BadRows)

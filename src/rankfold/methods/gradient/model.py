@@ -213,7 +213,7 @@ def open_model(model: Model, encode: Callable[[Model, Features], Tensor] = _enco
 
 @torch.no_grad()
 def tower_vectors(model: Model, features: Features) -> Tensor:
-    """What the candidates' tower makes of new rows; [n, D]."""
+    """The vectors of new rows by the candidates' tower; [n, D]."""
     kept = {k.removeprefix(_TOWER): t for k, t in model.tensors.items() if k.startswith(_TOWER)}
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)

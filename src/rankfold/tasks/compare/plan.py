@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ComparePlan:
-    """What is compared, after all checks."""
+    """A comparison, after all checks."""
 
     data: Dataset
     data_name: str

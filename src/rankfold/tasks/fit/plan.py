@@ -1,4 +1,4 @@
-"""What is fitted, on which data and how: everything is checked before the work begins."""
+"""The plan of a fit: method, data, settings. Everything is checked before the work begins."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -37,7 +37,7 @@ _MIN_NEGATIVES = 10  # of the lowest threshold, below the rate of the default me
 
 @dataclass(frozen=True, slots=True)
 class FitPlan:
-    """What is fitted. With several processes, each has the data of its own queries."""
+    """The plan of a fit. With several processes, each has the data of its own queries."""
 
     name: str
     method: Method

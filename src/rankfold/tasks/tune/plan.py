@@ -56,7 +56,7 @@ def parse_budget(given: float | str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TunePlan:
-    """What is searched, and for how long."""
+    """A search: its space and its budget."""
 
     fit: FitPlan  # with the fixed settings, on data without a test split
     options: TuneOptions
@@ -78,7 +78,7 @@ class TunePlan:
         return left is None or left > 0
 
     def seconds_left(self) -> float | None:
-        """What is left of the budget; None without one."""
+        """The rest of the budget; None without one."""
         return None if self.budget is None else self.budget - (monotonic() - self.started)
 
     def share(self, done: float) -> float:

@@ -1,4 +1,4 @@
-"""The modules of SiameseXML: what each of them trains, and on which negatives.
+"""The modules of SiameseXML: the parameters that each of them trains, and its negatives.
 
 A module is a stage of epochs. With ``negatives = "pool"`` a batch of documents shares one pool of
 candidates in all modules. With ``"hardest"`` they follow [siamesexml]: module I compares candidates

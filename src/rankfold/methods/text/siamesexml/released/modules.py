@@ -1,4 +1,4 @@
-"""The modules of the released SiameseXML: what is trained, and on which negatives."""
+"""The modules of the released SiameseXML: the parameters they train, and their negatives."""
 
 from dataclasses import replace
 from math import exp, log
