@@ -56,7 +56,6 @@ COSTS = {  # about how long a job takes on a GPU, relative to the others
     12: ("xir", "sml"),
 }
 COST = {method: cost for cost, methods in COSTS.items() for method in methods}
-SETTINGS = {"ease": {"largest": 50_000}}  # a limit of memory
 
 
 class Job(NamedTuple):
@@ -147,9 +146,11 @@ def done_jobs(lines: Path) -> set[Job]:
 
 
 def warm_up() -> None:
-    """The first operation on a GPU takes seconds, which are not the first fit's."""
+    """The first product and the first optimiser take seconds, which are not the first fit's."""
     torch.set_num_threads(1)
-    torch.ones(64, 64, device=DEVICE).matmul(torch.ones(64, 64, device=DEVICE)).sum().item()
+    matrix = torch.ones(64, 64, device=DEVICE, requires_grad=True)
+    (matrix @ matrix).sum().backward()
+    torch.optim.Adam([matrix]).step()
 
 
 @cache
@@ -159,10 +160,8 @@ def cached(name: str) -> Dataset:
 
 def result_of(job: Job, budget: float) -> dict[str, Any]:
     """Fit, refit and test."""
-    data, recipe = cached(job.data), METHODS[job.method]
-    known = {one.name for one in fields(recipe.config)}
-    settings = {k: v for k, v in SETTINGS.get(job.method, {}).items() if k in known}
-    settings |= {} if job.width is None else {"width": job.width}
+    data = cached(job.data)
+    settings = {} if job.width is None else {"width": job.width}
     about = {**job._asdict(), "device": str(DEVICE), "budget": budget}
     began = time.perf_counter()
     try:
