@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(COST))
     parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS)
     parser.add_argument("--budget", type=float, default=30.0, help="seconds of a fit")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of the run")
+    parser.add_argument("--seconds", type=float, default=1e6, help="of the run")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--lines", type=Path, default=SCRATCH / "equal_terms.jsonl")
     parser.add_argument("--write", action="store_true", help="write the tables into the page")
