@@ -25,6 +25,7 @@ PROGRAMS = {  # name: module of benchmarks, arguments
     "quadratic": ["quality.quadratic", "run"],
     "quadratic-speed": ["speed.quadratic", "--write"],
     "billion": ["scale.billion", "linear", "--write"],
+    "ease": ["scale.ease"],
     "softmax": ["speed.softmax", "--write"],
     "bpr": ["speed.bpr", "--write"],
     "gradient": ["quality.gradient", "run"],
@@ -48,6 +49,7 @@ PROGRAMS = {  # name: module of benchmarks, arguments
     "cache": ["speed.cache", "--write"],
     "memory": ["scale.memory", "--write"],
     "traffic": ["scale.traffic", "--write"],
+    "reliability": ["checks.reliability", "--slow", "--write"],
 }
 IN_ENVIRONMENT = {"ranx": ["checks.ranx"], "napkinxc": ["checks.napkinxc"]}  # of the peer so named
 ON_GPU = {

@@ -1,12 +1,8 @@
 """Folders for the tests of storage, and ways to damage them."""
 
-import errno
 import hashlib
 import json
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,29 +104,3 @@ def forge_file(path: Path, name: str, data: bytes) -> None:
         return manifest
 
     forge(path, change)
-
-
-CALLS = ["os.open", "os.fsync", "os.replace", "os.rename", "os.mkdir", "os.stat", "os.lstat"]
-CALLS += ["os.listdir", "os.unlink", "io.open"]
-
-
-@contextmanager
-def failing_call(place: int) -> Iterator[list[str]]:
-    """Let system call number ``place``, from 0, fail; yields the calls made."""
-    made: list[str] = []
-
-    def wrapped(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def fail_or_call(*arguments: Any, **options: Any) -> Any:
-            made.append(name)
-            if len(made) == place + 1:
-                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-            return call(*arguments, **options)
-
-        return fail_or_call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in CALLS:
-            module, _, function = name.partition(".")
-            real = getattr(sys.modules[module], function)
-            patch.setattr(sys.modules[module], function, wrapped(name, real))
-        yield made

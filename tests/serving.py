@@ -3,7 +3,13 @@
 import asyncio
 import io
 import json
+import os
+import re
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +20,7 @@ from rankings import ranking_of
 
 import rankfold as rf
 from rankfold.models.ranking import Ranking
+from rankfold.serve.folders import Folders
 from rankfold.serve.middleware import Middleware
 from rankfold.serve.models import Models
 
@@ -54,8 +61,8 @@ def ranked(results: list[dict[str, Any]]) -> Ranking:
 class Client:
     """Sends requests to an application in this process, one after another."""
 
-    def __init__(self, app: Middleware, models: Models, log: io.StringIO) -> None:
-        self.app, self.models, self.log = app, models, log
+    def __init__(self, app: Middleware, models: Models, folders: Folders, log: io.StringIO) -> None:
+        self.app, self.models, self.folders, self.log = app, models, folders, log
 
     def connect(self) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)  # type: ignore[arg-type]
@@ -89,3 +96,22 @@ def exchange(address: tuple[str, int], data: bytes, seconds: float = 10.0) -> by
         while part := connection.recv(65536):
             parts.append(part)
     return b"".join(parts)
+
+
+@contextmanager
+def process(
+    *words: object, open_files: int | None = None, log: Any = subprocess.PIPE
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``rankfold serve`` in another process, and its URL. ``log`` is its stderr."""
+    limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
+    command = [*limit, sys.executable, "-m", "rankfold", "serve", *map(str, words), "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
+    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=settings, **pipes) as running:  # type: ignore[call-overload]
+        try:
+            line = running.stdout.readline()
+            match = re.search(r"serving on (http://\S+)", line)
+            assert match, line + (running.stderr.read() if running.stderr else "")
+            yield running, match[1]
+        finally:
+            running.kill()

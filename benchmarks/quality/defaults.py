@@ -55,7 +55,7 @@ GROUPS: dict[str, dict[str, tuple[float, ...]]] = {  # N_POINTS for each method
     "wrmf": {"ratio": RATIOS, "reg_by_root": (0.001, 0.003, 0.01, 0.03)},
     "rg2-weighted": WEIGHTED,
     "rgx": WEIGHTED,
-    "ease": {"reg": (1, 2, 5, 10, 20, 50, 100, 150, 200, 300, 500, 700, 1000, 2000, 3000, 5000)},
+    "ease": {"reg": (1.0, 3.0, 10.0, 30.0), "candidate_exponent": (0.0, 0.125, 0.25, 0.375)},
     "bpr": {"lr": RATES, "query_decay": (0.004, 0.02, 0.1, 0.5)},
     "softmax": {"lr": RATES, "query_decay": (0.02, 0.12, 0.5, 2.0)},
 }

@@ -285,14 +285,15 @@ def cell(runs: list[dict[str, Any]], metric: str) -> str:
 
 
 def stops(every: list[list[dict[str, Any]]]) -> str:
-    """What stopped the fit at each width, and after how many steps."""
+    """What stopped the fit at each width, and after how many steps; empty for a single step."""
     words = []
     for runs in every:
-        known = [one for one in runs if "test" in one]
-        by = known[0]["stopped_by"] if known else ""
-        alone = by in ("", "itself") or known[0]["steps"] == 1
-        words.append("" if alone else f"{by}, {known[0]['steps']}")
-    return " / ".join(dict.fromkeys(words))
+        first = next((one for one in runs if "test" in one), None)
+        if first is None or first["stopped_by"] == "itself" or first["steps"] == 1:
+            words.append("-")
+        else:
+            words.append(f"{first['stopped_by']} {first['steps']}")
+    return " / ".join(words) if set(words) != {"-"} else ""
 
 
 if __name__ == "__main__":

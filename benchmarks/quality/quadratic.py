@@ -19,7 +19,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
@@ -68,6 +68,8 @@ GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: metho
     "ials": ("ials", {"background": (0.003, 0.01, 0.03, 0.1), "reg": (0.0003, 0.001, 0.003, 0.01)}),
     "wrmf": ("wrmf", {"alpha": (10.0, 40.0, 160.0), "reg": (1.0, 10.0, 50.0)}),
     "puresvd": ("puresvd", {}),
+    "ease": ("ease", {}),
+    "blend": ("blend", {}),
 }
 
 
@@ -173,7 +175,8 @@ def fit(
 ) -> History:
     """A fit that stops by validation, or after a number of steps."""
     method, run = METHODS[GRIDS[name][0]], start(data, seed)
-    config = method.config(**settings)
+    known = {one.name for one in fields(method.config)}
+    config = method.config(**{key: value for key, value in settings.items() if key in known})
     history = History(steps=steps)
     for step in method.fit(data, config, run):
         scored = run.validate is not None and step.model is not None
@@ -204,6 +207,7 @@ def study(name: str, method: str, width: int, seeds: int, out: Path) -> None:
         entry = {"settings": point, "steps": history.number, "seconds": time.time() - began}
         entry["chosen"] = dict(history.model.config)  # type: ignore[union-attr]
         entry |= {SELECTED_BY: history.score or 0.0}
+        del history  # one large model at a time
         result["grid"].append(entry)
         keep(path, result, name, method, width)
     best = max(result["grid"], key=lambda entry: entry[SELECTED_BY])
@@ -225,6 +229,7 @@ def study(name: str, method: str, width: int, seeds: int, out: Path) -> None:
         history = fit(method, whole, chosen, seed, steps)
         assert history.model is not None
         tested.append({"seed": seed, **Judged(whole, "test").means(history.model)})
+        del history
     result["test"] = tested
     result["test_mean"] = {m: mean(entry[m] for entry in tested) for m in SHOWN}
     if seeds > 1:

@@ -13,8 +13,9 @@ The comparison on the same vectors, in one thread: faiss's inverted file with th
 search in a loop. faiss excludes nothing; the model excludes seen candidates. faiss's HNSW was not
 measured here (rankfold's ``--kind hnsw`` refused this model, with a recall@16 of 0.886 at most for
 the efforts that it tries). The overhead is the CPU time of a request with one connection, less that
-of the model's own search. On a busy machine CPU time is more reliable than the clock. The load
-before and after is saved with the figures.
+of the model's own search. With 1, 2 and 4 processes, each with 16 connections, the CPU time of a
+request is summed over all processes. On a busy machine CPU time is more reliable than the clock.
+The load before and after is saved with the figures.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ FOLDER = SCRATCH / "serve_load"
 N, M, WIDTH, SEEN, K = 1_000_000, 100_000, 64, 20, 10
 TARGET = 0.98
 CONNECTIONS = (1, 4, 16, 64)
+PROCESSES = (1, 2, 4)
+EACH = 16  # connections per process, so that searches are shared alike
 RECALL_QUERIES = 1000  # to measure recall
 LISTS = 4096  # of plain faiss
 TOGETHER = 16
@@ -107,6 +110,10 @@ def main() -> None:
     with serving([folder], given.threads) as (address, process):
         result["recall"] = recall_over_http(address, rows, truth)
         result["loads"] = [drive(address, process, n, given.seconds) for n in CONNECTIONS]
+    result["processes"] = {}
+    for n in PROCESSES:
+        with serving([folder], given.threads, n) as (address, process):
+            result["processes"][n] = drive(address, process, EACH * n, given.seconds)
     if not given.no_faiss:
         result["faiss"] = plain_faiss(candidates, queries[rows])
     result["load_after"] = os.getloadavg()
@@ -173,8 +180,11 @@ def drive(address: str, process: int, connections: int, seconds: int) -> dict[st
 
 
 def _processor_seconds(process: int) -> float:
+    """CPU time of a process and its children."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    own = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(map(_processor_seconds, map(int, children)))
 
 
 def recall_over_http(address: str, rows: Tensor, truth: Tensor) -> float:

@@ -338,9 +338,10 @@ def spread(seconds: list[float]) -> dict[str, float]:
 
 
 @contextmanager
-def serving(folders: list[Path], threads: int = 1) -> Iterator[tuple[str, int]]:
+def serving(folders: list[Path], threads: int = 1, processes: int = 1) -> Iterator[tuple[str, int]]:
     """A server process: its address and process id; it must exit with 0."""
     words = ["serve", *folders, "--port", 0, "--quiet", "--threads", threads]
+    words += ["--processes", processes]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "rankfold", *map(str, words)],

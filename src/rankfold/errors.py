@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_LONGEST = 4000  # characters of a message or a hint
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
 
@@ -15,8 +16,18 @@ class UserError(ValueError):
     """Bad input, described in one sentence; ``hint`` says how to fix it."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(_clipped(message))
+        self.hint = _clipped(hint)
+
+
+def _clipped(text: str) -> str:
+    """The text without its middle if it is long: a file may have a name or a cell of 10 MB."""
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]} ... {text[-half:]}"
+
+
+class DiskError(UserError):
+    """The disk refused something; the same command may succeed later."""
 
 
 def format_error(message: str, hint: str | None) -> str:
@@ -59,6 +70,15 @@ def memory_errors(what: str, hint: str) -> Iterator[None]:
 def pluralize(n: int, one: str, many: str = "") -> str:
     """A number with its noun: ``1 row``, ``1,200 rows``. ``many`` if it is not ``one`` + s."""
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def format_bytes(n: float) -> str:
+    """A size: ``512 bytes``, ``1.5 GiB``."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}"
+        n /= 1024
+    return f"{n:.1f} GiB"
 
 
 def printable(text: str) -> str:

@@ -132,11 +132,19 @@ def test_forget_removes_queries(rankfold: Command, model: Path) -> None:
     done = rankfold("forget", model, "user-3", "user-7", "--json")
     assert done.code == 0
     assert done.err == ""
-    assert json.loads(done.out) == {"model": str(model), "forgotten": 2, "queries": 58}
+    assert json.loads(done.out) == {
+        "model": str(model),
+        "forgotten": 2,
+        "unknown": [],
+        "queries": 58,
+    }
     assert "58 queries" in rankfold("info", model).err
     assert rankfold("search", model, "--query", "user-3").code == 2
     assert rankfold("search", model, "--query", "user-4").code == 0
-    assert "1 forgotten, 57 queries left" in rankfold("forget", model, "user-4").err
+    done = rankfold("forget", model, "user-4", "user-3")
+    assert done.code == 0
+    assert "1 forgotten, 57 queries left" in done.err
+    assert "unknown query 'user-3': misspelt, or forgotten before" in done.err
 
 
 def test_predict_writes_a_row_per_result(rankfold: Command, model: Path, tmp_path: Path) -> None:
@@ -183,6 +191,32 @@ def test_info_and_verify(rankfold: Command, model: Path) -> None:
         done = rankfold(*command)
         assert done.code == 2
         assert tensors.name in done.err
+
+
+def test_verify_lists_and_removes_what_no_manifest_names(rankfold: Command, model: Path) -> None:
+    mine, left = model / "notes.md", model / "keys-0123456789abcdef.parquet"
+    beside = model.with_name(f".{model.name}.writing-0123456789abcdef")
+    mine.write_text("mine")
+    left.write_text("left by a killed write")
+    beside.mkdir()
+    done = rankfold("verify", model)
+    assert done.code == 0
+    assert f"2 leftovers of earlier writes: {left.name}, {beside.name}" in done.err
+    assert "not written by rankfold: notes.md" in done.err
+    document = json.loads(rankfold("verify", model, "--clean", "--json").out)
+    assert (document["leftovers"], document["foreign"]) == ([], [str(mine)])
+    assert (mine.exists(), left.exists(), beside.exists()) == (True, False, False)
+
+
+@pytest.mark.parametrize("out", [("--out", ""), ("--out=",), ("--out", "/"), ("--out", "..")])
+def test_an_out_without_a_name_is_refused(
+    rankfold: Command, model: Path, out: tuple[str, ...]
+) -> None:
+    """An unset variable in ``--out "$DIR"`` must not mean the current folder."""
+    done = rankfold("fit", "popularity", model.with_name("data"), *out)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert "Traceback" not in done.err
 
 
 def test_fit_stops_after_its_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
@@ -232,7 +266,6 @@ def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_pat
         (("fit", "popularity", "data", "--out", "model", "--add", "data"), "rg2-plain", "--out"),
         (("fit", "rg2-plain", "data", "--out", "m", "--add", "nowhere"), "no folder", "prepare"),
         (("fit", "rg2-plain", "data", "--out", "data", "--add", "data"), "is a data", "info"),
-        (("forget", "model", "user-x"), "unknown query 'user-x'", "user-"),
         (("forget", "data", "user-1"), "is a data folder, not a model", "info"),
         (("info", "ratings.csv"), "not a rankfold folder", "rankfold"),
     ],

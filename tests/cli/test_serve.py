@@ -22,8 +22,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "rankfold.serve.server.serve",
-        lambda folders, host, port, **more: calls.append(
-            {"folders": folders, "host": host, "port": port, **more}
+        lambda folders, host, port, *, settings, **_more: calls.append(
+            {"folders": folders, "host": host, "port": port, "settings": settings}
         ),
     )
     monkeypatch.setattr(torch, "set_num_threads", lambda _n: None)
@@ -39,15 +39,15 @@ def test_only_this_machine_by_default(
     (call,) = served
     assert (call["host"], call["port"]) == ("127.0.0.1", 8080)
     assert call["folders"] == {"model": model}
-    assert call["token"] is None
-    assert call["limits"] == Limits()  # the defaults are stated once
+    assert call["settings"].token is None
+    assert call["settings"].limits == Limits()  # the defaults are stated once
 
 
 def test_limits(rankfold: Command, model: Path, served: list[dict[str, Any]]) -> None:
     words = ("--max-k", 7, "--max-batch", 3, "--max-body", 99, "--max-text", 8, "--timeout", 2)
     assert rankfold("serve", model, *words, "--max-requests", 5).code == 0
     expected = Limits(k=7, batch=3, body=99, text=8, timeout=2.0, requests=5)
-    assert served[0]["limits"] == expected
+    assert served[0]["settings"].limits == expected
 
 
 def test_a_public_address_without_a_token_warns(
@@ -65,7 +65,7 @@ def test_a_public_address_without_a_token_warns(
     assert rankfold("serve", model, "--host", "0.0.0.0").err == ""
     (tmp_path / "token").write_text("def\n")
     assert rankfold("serve", model, "--token-file", tmp_path / "token").err == ""
-    assert [call["token"] for call in served] == [None, "abc", "def"]
+    assert [call["settings"].token for call in served] == [None, "abc", "def"]
 
 
 @pytest.mark.parametrize("content", ["", " \n", "two words", "é", "a\x00b"])

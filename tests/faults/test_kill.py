@@ -247,7 +247,7 @@ def make_version(scenario: Scenario, version: int) -> Any:
 def has_unfinished(path: Path) -> bool:
     """Whether a write left unfinished files, beside the folder or in it."""
     beside = path.parent.glob(f".{path.name}.writing-*")
-    return any(beside) or any(path.glob(".writing-*"))
+    return any(beside) or any(path.glob(".*.writing-*"))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ UNIFORM: dict[str, Any] = {**GRADIENT, "weight_decay": 1e-6}
 WEIGHTED: dict[str, Any] = {"reg": 0.03, "alpha": 0.02}
 GRADED: dict[str, Any] = {"width": 16, "epochs": 6, "batch_size": 64}
 
+EASE: dict[str, Any] = {"query_exponent": -0.2, "candidate_exponent": 0.2, "reg": 5.0}
+EASE |= {"candidate_reg": 0.5, "diagonal": 0.1, "discount": 0.1}
+
 SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small``
     "rg2": {"width": 32},
     "rg2-plain": {"width": 16, "reg": 3.0},
@@ -39,7 +42,8 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
     "rgx": {"width": 32, "sweeps": 4, **WEIGHTED},
     "ials": {"width": 32, "sweeps": 6, "reg": 0.003, "background": 0.03},
     "wrmf": {**ALTERNATING, "reg": 1.0, "alpha": 40.0},
-    "ease": {"reg": 300.0},
+    "ease": EASE,
+    "blend": {"share": 0.5, "settings": json.dumps({"rg2": {"width": 32}, "ease": EASE})},
     "puresvd": {"width": 16},
     "softmax": FULL,
     "sparsemax": {**GRADIENT, "lr": 0.01, "weight_decay": 1e-5},

@@ -21,6 +21,8 @@ import rankfold as rf
 FOLDERS = Path(__file__).parent / "folders"
 ANSWERS = FOLDERS / "answers.json"
 ANIMALS = ["ant", "bee", "cow", "dog", "eel", "fox"]
+_OFF = ("query_exponent", "candidate_exponent", "candidate_reg", "diagonal", "discount")
+PLAIN_EASE = {"reg": 3 * 18 / 118, **dict.fromkeys(_OFF, 0.0)}  # 3, over the mean of the diagonal
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {  # by name: method, data, settings
     "popularity": ("popularity", "interactions", {}),
     "rg2": ("rg2", "interactions", {"width": 4}),
@@ -43,8 +45,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {  # by name: method, data,
 }
 INDEXES = {"ials-hnsw": "hnsw", "ials-inverted": "inverted"}  # kept in the folders of models
 FITTED_ON: dict[str, tuple[str, dict[str, Any]]] = {  # methods to fit on loaded data
-    "interactions": ("ease", {"reg": 3.0}),
-    "sharded": ("ease", {"reg": 3.0}),
+    "interactions": ("ease", PLAIN_EASE),
+    "sharded": ("ease", PLAIN_EASE),
     "features": (
         "bpr",
         {"width": 4, "epochs": 2, "encoder": "towers", "weight_decay": 1e-6, "batch_size": 2048},

@@ -138,8 +138,8 @@ def test_killed_in_between_leaves_the_old_folder(
     add_index(path, "inverted", recall=0.9)
     before = (path / storage.MANIFEST).read_bytes()
 
-    def die(_index: object, file: Path) -> None:
-        file.write_bytes(b"half of it")
+    def die(_index: object, put: storage.Put) -> None:
+        put(b"half of it")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rankfold.index.hnsw.write_to", die)
@@ -214,7 +214,7 @@ def test_a_file_that_faiss_cannot_read_is_refused(path: Path, kind: str) -> None
     add_index(path, kind, recall=0.5)
     folder = storage.read(path)
     kept = {name: folder.reuse(name) for name in folder.manifest["files"]}
-    nonsense = storage.ForeignFile("faiss", lambda file: file.write_bytes(b"no index" * 100))
+    nonsense = storage.ForeignFile("faiss", lambda put: put(b"no index" * 100))
     storage.write(path, "model", folder.meta, {**kept, "index": nonsense})
     with pytest.raises(UserError, match="is damaged"):
         rf.load(path).about  # noqa: B018

@@ -177,7 +177,7 @@ def test_unsupported_requests_are_refused(data: Dataset, method: str, tmp_path: 
 
 def test_texts_of_removed_queries_are_removed(ranker: Ranker, tmp_path: Path) -> None:
     ranker.save(tmp_path / "model")
-    fewer = forget(tmp_path / "model", ["d00", "d17"])
+    fewer = forget(tmp_path / "model", ["d00", "d17"]).ranker
     assert fewer.texts is not None
     assert len(fewer.texts) == len(fewer.queries) == 38
     keys = fewer.queries.keys.to_list()

@@ -12,6 +12,7 @@ from serving import Client, fit_notes, fit_shop
 
 from rankfold.methods import METHODS
 from rankfold.serve.app import build_app
+from rankfold.serve.folders import Folders, Reading
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Metrics
@@ -50,9 +51,11 @@ def start(folders: dict[str, Path]) -> Iterator[Start]:
 
     def begin(limits: Limits | None = None, access: Access | None = None, **named: Path) -> Client:
         given, stream = limits or Limits(), io.StringIO()
-        models = Models(named or folders, given, Log(stream), Metrics())
-        models.load()
-        opened.append(Client(build_app(models, given, access), models, stream))
+        log, metrics, paths = Log(stream), Metrics(), named or folders
+        models = Models(paths, given, log, metrics)
+        source = Folders(paths, models.use, log, metrics, Reading())
+        source.load()
+        opened.append(Client(build_app(models, given, access), models, source, stream))
         return opened[-1]
 
     yield begin

@@ -12,8 +12,9 @@ import pytest
 from serving import Client, fit_shop
 
 from rankfold.errors import UserError
-from rankfold.serve import models as module
-from rankfold.serve.models import line_of, named
+from rankfold.serve import folders as module
+from rankfold.serve.folders import Reading, named
+from rankfold.serve.models import line_of
 
 Start = Callable[..., Client]
 
@@ -34,11 +35,11 @@ def swaps(client: Client) -> dict[tuple[str, ...], int]:
 def test_a_new_model_in_the_folder_is_loaded(start: Start, shop: Path) -> None:
     client = start(shop=shop)
     before = lists(client)
-    client.models.look()
+    client.folders.look()
     assert swaps(client) == {}  # nothing was written
     fit_shop(shop, seed=5)
     assert lists(client) == before
-    client.models.look()
+    client.folders.look()
     assert lists(client) != before
     assert swaps(client) == {("shop", "done"): 1}
 
@@ -48,7 +49,7 @@ def test_the_old_model_is_released(start: Start, shop: Path) -> None:
     lists(client)
     old = weakref.ref(client.models.slots["shop"].served)
     fit_shop(shop, seed=5)
-    client.models.look()
+    client.folders.look()
     lists(client)
     gc.collect()
     assert old() is None
@@ -61,20 +62,20 @@ def test_an_unreadable_folder_keeps_the_old_model(
     before = lists(client)
     manifest = (shop / "manifest.json").read_bytes()
     (shop / "manifest.json").write_text("{}")
-    client.models.look()
-    client.models.look()  # not retried immediately
+    client.folders.look()
+    client.folders.look()  # not retried immediately
     assert lists(client) == before
     assert swaps(client) == {("shop", "failed"): 1}
     monkeypatch.setattr(module, "RETRY_SECONDS", -1.0)
-    client.models.look()
+    client.folders.look()
     assert swaps(client) == {("shop", "failed"): 2}
     shutil.rmtree(shop)
-    client.models.look()
+    client.folders.look()
     assert lists(client) == before
     assert client.get("/ready").status_code == 200
     shop.mkdir()
     (shop / "manifest.json").write_bytes(manifest)
-    client.models.look()  # its files are missing
+    client.folders.look()  # its files are missing
     assert lists(client) == before
     client.models.log.close()
     entries = [json.loads(line) for line in client.log.getvalue().splitlines()]
@@ -83,13 +84,27 @@ def test_an_unreadable_folder_keeps_the_old_model(
     assert all(line["model"] == "shop" and line["hint"] for line in errors)
 
 
-def test_a_model_may_be_replaced_by_another_kind(
+def test_another_kind_of_model_is_refused_unless_asked_for(
     start: Start, shop: Path, folders: dict[str, Path]
 ) -> None:
     client = start(shop=shop)
+    before = lists(client)
     shutil.rmtree(shop)
     shutil.copytree(folders["patients"], shop)
-    client.models.look()
+    client.folders.look()
+    assert lists(client) == before
+    assert swaps(client) == {("shop", "failed"): 1}
+    client.models.log.close()
+    (last,) = [
+        line
+        for line in map(json.loads, client.log.getvalue().splitlines())
+        if line["level"] == "error"
+    ]
+    assert "holds a model of the kind 'graded'" in last["error"]
+    assert "--any-kind" in last["hint"]
+    client.folders.reading = Reading(any_kind=True)
+    client.folders.sources["shop"].stamp = None
+    client.folders.look()
     assert client.get("/card").json()["accepts"] == ["rows"]
     assert client.post("/grade", {"rows": [{"age": 1, "dose": 0}]}).status_code == 200
     assert client.post("/search", {"queries": [1]}).status_code == 400
@@ -111,7 +126,7 @@ def test_no_request_fails_while_models_are_replaced(start: Start, shop: Path) ->
         asks = [asyncio.create_task(ask(number)) for number in range(4)]
         for seed in range(3):
             await asyncio.to_thread(fit_shop, shop, seed)
-            await asyncio.to_thread(client.models.look)
+            await asyncio.to_thread(client.folders.look)
         done.set()
         await asyncio.gather(*asks)
         return statuses
@@ -125,7 +140,7 @@ def test_no_request_fails_while_models_are_replaced(start: Start, shop: Path) ->
 def test_requests_fail_until_the_model_is_loaded(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.Models, "load", lambda _self: None)
+    monkeypatch.setattr(module.Folders, "load", lambda _self: None)
     client = start()
     assert client.get("/health").status_code == 200
     for answer in (

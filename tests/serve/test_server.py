@@ -1,25 +1,21 @@
 """A server on a port: limits on connections and headers, shutdown, model swap under load."""
 
 import json
-import os
-import re
+import resource
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
-from serving import exchange, fit_shop
+from serving import exchange, fit_shop, process
 
 from rankfold.errors import UserError
-from rankfold.serve.limits import Limits
+from rankfold.serve.limits import Limits, fit_open_files
 from rankfold.serve.server import allowed_hosts, is_loopback, listen
 
 Live = Callable[..., tuple[str, int]]
@@ -88,6 +84,52 @@ def test_too_many_connections_are_refused(live: Live) -> None:
     assert good.startswith(b"HTTP/1.1 200 OK")
 
 
+def test_connections_beyond_the_open_files_are_refused_not_reset(fitted: Path) -> None:
+    with process(fitted / "shop", open_files=200) as (running, url):
+        host, port = url.removeprefix("http://").split(":")
+        address = host, int(port)
+        held = [socket.create_connection(address, timeout=20) for _ in range(40)]  # 200 - 128 - 32
+        answers = [exchange(address, b"") for _ in range(60)]
+        assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
+        for connection in held:
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            connection.close()
+        running.terminate()
+        _, err = running.communicate(timeout=20)
+    first = json.loads(err.splitlines()[0])
+    assert (first["event"], first["connections"]) == ("listening", 40)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "connections", "raised"),
+    [
+        (10_000, 10_000, 1024, None),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 1024, None),
+        (1024, 4096, 1024, 1024 + 192),
+        (1024, resource.RLIM_INFINITY, 1024, 1024 + 192),
+        (1024, 1024, 1024 - 192, 1024),
+        (256, 512, 512 - 192, 512),
+    ],
+)
+def test_connections_follow_from_the_open_files(
+    soft: int, hard: int, connections: int, raised: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _which, both: given.append(both))
+    assert fit_open_files(Limits(), 2).connections == connections
+    assert given == ([] if raised is None else [(raised, hard)])
+
+
+def test_too_few_open_files_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (128, 128))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    with pytest.raises(UserError, match="needs more than 160 open files, and 128 are") as error:
+        fit_open_files(Limits(), 1)
+    assert "ulimit -n 1184" in error.value.hint
+
+
 def test_a_taken_port_is_an_error() -> None:
     taken = listen("127.0.0.1", 0)
     taken.listen()
@@ -103,22 +145,6 @@ def test_loopback_names() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org")))
     assert "localhost" in (allowed_hosts("127.0.0.1") or ())
     assert allowed_hosts("0.0.0.0") is None
-
-
-@contextmanager
-def process(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``rankfold serve`` in another process, and its URL."""
-    command = [sys.executable, "-m", "rankfold", "serve", *map(str, words), "--port", "0"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, env=settings, **pipes) as running:  # type: ignore[call-overload]
-        try:
-            line = running.stdout.readline()
-            match = re.search(r"serving on (http://\S+)", line)
-            assert match, line + running.stderr.read()
-            yield running, match[1]
-        finally:
-            running.kill()
 
 
 def test_swap_and_shutdown_under_load(fitted: Path, tmp_path: Path) -> None:

@@ -93,7 +93,10 @@ def test_permissions_are_respected(bound: Path) -> None:
         (lambda path: spoil_manifest(path, "{}"), "manifest.json is not a rankfold manifest"),
         (lambda path: spoil_manifest(path, '{"format": 2}'), "must have format 1, got 2"),
         (lambda path: spoil_manifest(path, '{"format": 1}'), "does not match its own checksum"),
-        (lambda path: (path.mkdir(), (path / "manifest.json").mkdir()), "Is a directory"),
+        (
+            lambda path: (path.mkdir(), (path / "manifest.json").mkdir()),
+            "manifest.json is not a regular file",
+        ),
         (lambda path: path.symlink_to("nowhere"), "Not a directory"),
     ],
     ids=["folder", "file", "kind", "other manifest", "format", "damaged", "strange", "dead link"],

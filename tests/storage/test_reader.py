@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from disk_calls import failing_call
 from folders import (
     ONE_FOLDER,
     content,
-    failing_call,
     file_of,
     files_of,
     forge,

@@ -181,7 +181,7 @@ def test_a_folder_can_have_any_name(
 
 
 def test_a_name_with_patterns_touches_no_other_folder(tmp_path: Path) -> None:
-    (tmp_path / ".abc.writing-1-00000000").mkdir()
+    (tmp_path / ".abc.writing-0123456789abcdef").mkdir()
     (tmp_path / ".abc.writing-notes").mkdir()
     write(tmp_path / "a*")
     assert version_at(tmp_path / "a*") == 1

@@ -3,11 +3,10 @@
 import errno
 import fcntl
 import os
-import resource
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,15 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from folders import content, failing_call, files_of, names, refusal, snapshot, version_at, write
+from disk_calls import failing_call, files_no_larger_than
+from folders import content, files_of, names, refusal, snapshot, version_at, write
 from torch import Tensor
 
 from rankfold import storage
 from rankfold.errors import UserError
+
+BESIDE = ".model.writing-0123456789abcdef"  # left by a killed write
+UNFINISHED = (".numbers.writing-0123456789abcdef", ".manifest.json.writing-0123456789abcdef")
 
 
 class Watched(Mapping[str, storage.Content]):
@@ -71,8 +74,13 @@ def test_old_files_stay_until_the_next_write(tmp_path: Path) -> None:
 
 
 def test_foreign_files_are_never_removed(folder: Path) -> None:
-    foreign = {"README.md", "keys.parquet", "Keys-0123456789abcdef.parquet", ".writing-notes.md"}
-    foreign |= {"keys-0123456789abcdef.txt", "keys-0123456789ABCDEF.parquet", ".writing-"}
+    foreign = {"README.md", "keys.parquet", "Keys-0123456789abcdef.parquet", ".notes.writing-md"}
+    foreign |= {
+        "keys-0123456789abcdef.txt",
+        "keys-0123456789ABCDEF.parquet",
+        ".writing-",
+        ".notes.writing-0123456789ABCDEF",
+    }
     for name in foreign:
         (folder / name).write_text("mine")
     (folder / "keys-0123456789abcdef.parquet").mkdir()
@@ -85,9 +93,9 @@ def test_foreign_files_are_never_removed(folder: Path) -> None:
 
 def test_the_next_write_removes_leftovers_of_killed_writes(folder: Path) -> None:
     before = names(folder)
-    for name in (".writing-numbers", ".writing-manifest.json", "keys-0123456789abcdef.parquet"):
+    for name in (*UNFINISHED, "keys-0123456789abcdef.parquet"):
         (folder / name).write_text("half")
-    beside = folder.with_name(".model.writing-1-01234567")
+    beside = folder.with_name(BESIDE)
     shutil.copytree(folder, beside)
     assert version_at(folder) == 1
     write(folder, 1)
@@ -98,7 +106,7 @@ def test_the_next_write_removes_leftovers_of_killed_writes(folder: Path) -> None
 def test_a_killed_first_write_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "given"
     path.mkdir()
-    for name in (".writing-numbers", ".writing-manifest.json"):
+    for name in UNFINISHED:
         (path / name).write_text("half")
     (path / "keys-0123456789abcdef.parquet").write_text("whole, but not named")
     assert "not a rankfold folder" in refusal(path, "model")
@@ -107,12 +115,12 @@ def test_a_killed_first_write_is_overwritten(tmp_path: Path) -> None:
     assert len(names(path)) == 3
 
 
-@pytest.mark.parametrize("number", [1, os.getpid()], ids=["the first", "our own"])
-def test_unfinished_folders_are_removed_unless_still_being_written(
-    number: int, tmp_path: Path
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch], ids=["folder", "file"])
+def test_what_is_unfinished_is_removed_unless_still_being_written(
+    make: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    beside = tmp_path / f".model.writing-{number}-01234567"
-    beside.mkdir()
+    beside = tmp_path / BESIDE
+    make(beside)
     handle = os.open(beside, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -129,7 +137,7 @@ def test_file_systems_without_locks_work(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    beside = tmp_path / ".model.writing-1-01234567"
+    beside = tmp_path / BESIDE
     beside.mkdir()
     for version in (1, 2):
         write(tmp_path / "model", version)
@@ -155,7 +163,7 @@ def test_one_of_two_writers_is_refused(*, exists: bool, tmp_path: Path) -> None:
     if exists:
         first()
         assert version_at(path) == 2
-        assert messages == [f"another process is writing {path}"] * 3
+        assert messages == [f"process {os.getpid()} is writing {path}"] * 3
     else:
         with pytest.raises(UserError, match=f"cannot write {path}"):
             first()
@@ -182,13 +190,17 @@ def test_files_are_on_disk_before_they_are_named(
 
     def note_fsync(handle: int) -> None:
         opened = os.fstat(handle).st_ino
-        synced = [p.name for p in (folder, *folder.iterdir()) if p.stat().st_ino == opened]
+        synced = [plain(p) for p in (folder, *folder.iterdir()) if p.stat().st_ino == opened]
         events.append(("sync", *synced))
         fsync(handle)
 
     def note_replace(source: Path, target: Path) -> None:
-        events.append((Path(source).name, Path(target).name))
+        events.append((plain(source), plain(target)))
         replace(source, target)
+
+    def plain(path: Path) -> str:
+        """Its name, without what is random."""
+        return re.sub("writing-[0-9a-f]{16}$", "writing", Path(path).name)
 
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(os, "replace", note_replace)
@@ -196,21 +208,10 @@ def test_files_are_on_disk_before_they_are_named(
     entries = storage.read(folder).manifest["files"]
     expected = []
     for name in ("numbers", "keys"):
-        temporary = f".writing-{name}"
+        temporary = f".{name}.writing"
         expected += [("sync", temporary), (temporary, entries[name]["file"])]
-    commit = (".writing-manifest.json", "manifest.json")
+    commit = (".manifest.json.writing", "manifest.json")
     assert events == [*expected, ("sync", commit[0]), ("sync", "model"), commit, ("sync", "model")]
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """Simulates a full disk: a write beyond ``size`` bytes of a file fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 LARGE: list[storage.Content] = [
@@ -254,7 +255,7 @@ def test_a_bug_changes_nothing(
 
 def test_an_interrupted_write_changes_nothing(folder: Path) -> None:
     def stop() -> None:
-        if (folder / ".writing-numbers").exists() or len(names(folder)) > 3:
+        if len(names(folder)) > 3:
             raise KeyboardInterrupt
 
     before = snapshot(folder.parent)
@@ -283,5 +284,5 @@ def test_a_write_with_any_failing_system_call_is_done_or_undone(
         assert (version_at(path) if path.exists() else None) == expected
         if len(calls) <= place:
             break
-    assert refused >= {"os.fsync", "os.replace", "io.open", "os.stat"}
+    assert refused >= {"os.fsync", "os.replace", "os.write", "os.stat"}
     assert refused >= ({"os.unlink", "os.listdir"} if exists else {"os.mkdir", "os.rename"})

@@ -66,9 +66,10 @@ def test_fit_equals_one_without_the_held_out_queries(data: Dataset) -> None:
     train = dense(data.split("train"))
     rows = train.sum(dim=1).nonzero().flatten()
     pairs = train[rows].nonzero()
+    fitted = rf.fit("ease", data).model  # with settings chosen by the held-out queries
     table = pl.DataFrame({"query": pairs[:, 0].numpy(), "item": pairs[:, 1].numpy()})
-    alone = rf.fit("ease", table, reg=5.0)
-    weights = rf.fit("ease", data, reg=5.0).model.tensors["weights"]
+    alone = rf.fit("ease", table, **fitted.config)
+    weights = fitted.tensors["weights"]
     torch.testing.assert_close(weights, alone.model.tensors["weights"])
 
 

@@ -1,19 +1,27 @@
 """Models on disk and their evaluation after pairs are added or queries removed."""
 
+import os
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import faiss
+import numpy as np
 import polars as pl
 import pytest
+import torch
 from added_pairs import MORE, PAIRS, same
+from safetensors.torch import load_file
 
 import rankfold as rf
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
+from rankfold.models.index import add_index
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.update import fit_and_add, forget
+from rankfold.tasks.update import extend, fit_and_add, forget
 from rankfold.types import Dataset, Interactions
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
@@ -126,16 +134,133 @@ def test_invalid_pairs_are_refused_before_the_fit(
     assert not (home / "model").exists()
 
 
-def test_no_file_of_the_folder_holds_a_forgotten_query(home: Path) -> None:
+# ---------------------------------------------------------------------------------- forgetting
+
+
+KEYS = ["someone-in-particular", "bob", "carol"]
+PLANTED = torch.tensor([3.14159265, 2.71828182, 1.41421356, 1.61803398])  # the forgotten vector
+
+
+def save_with_a_planted_query(out: Path, index: str | None = None) -> None:
+    """A model in which only the first of ``KEYS`` has the planted vector and chose "secret"."""
+    ranker = rf.fit("sums", ([*KEYS, "bob"], ["secret", "ink", "tea", "tea"]))
+    row = int(ranker.queries.find(KEYS[:1]))
+    tensors = dict(ranker.model.tensors)
+    tensors["queries"][row] = PLANTED
+    replace(ranker, model=replace(ranker.model, tensors=tensors)).save(out)
+    if index is not None:
+        add_index(out, index, recall=0.5)
+
+
+def traces(home: Path, name: str = "model") -> list[str]:
+    """Where a key, vector or pair of the forgotten query is, in any file of or beside a folder.
+
+    Every file is decoded; one of an unknown format is an error.
+    """
+    found = []
+    files = [path for path in home.rglob("*") if path.is_file() and name in str(path)]
+    for path in files:
+        if KEYS[0].encode() in path.read_bytes():
+            found.append(f"{path}: key")
+        match path.suffix:
+            case ".parquet":
+                with path.open("rb") as table:
+                    columns = pl.read_parquet(table).get_columns()
+                if any(KEYS[0] in map(str, column.to_list()) for column in columns):
+                    found.append(f"{path}: key")
+            case ".safetensors":
+                tensors = load_file(path)
+                vectors = [t for t in tensors.values() if t.ndim == 2 and t.shape[1] == 4]
+                if any(bool(torch.isclose(t, PLANTED.to(t)).all(dim=1).any()) for t in vectors):
+                    found.append(f"{path}: vector")
+                if path.name.startswith("seen") and len(tensors["offsets"]) > len(KEYS):
+                    found.append(f"{path}: pairs")
+            case ".faiss":
+                stored = faiss.read_index(str(path))
+                rows = stored.storage.reconstruct_n(0, stored.ntotal)
+                if bool(np.isclose(rows, PLANTED.numpy()).all(axis=1).any()):
+                    found.append(f"{path}: vector")
+            case suffix:
+                assert suffix == ".json", path
+    return found
+
+
+@pytest.mark.parametrize("index", [None, "hnsw"])
+def test_no_file_holds_a_forgotten_query(home: Path, index: str | None) -> None:
     out = home / "model"
-    keys = ["someone-in-particular", "bob"]
-    rf.fit("sums", (keys, ["tea", "ink"])).save(out)
+    save_with_a_planted_query(out, index)
+    assert {trace.rpartition(" ")[2] for trace in traces(home)} == {"key", "vector", "pairs"}
+    done = forget(out, KEYS[:1])
+    assert (done.forgotten, done.unknown) == (1, [])
+    assert rf.load(out).queries.keys.to_list() == ["bob", "carol"]
+    assert traces(home) == []
+    assert storage.leftovers(out) == storage.foreign(out) == []
 
-    def files_with_the_key() -> list[Path]:
-        return [path for path in out.iterdir() if keys[0].encode() in path.read_bytes()]
 
-    assert files_with_the_key() != []
-    assert forget(out, keys[:1]).queries.keys.to_list() == ["bob"]
-    assert rf.load(out).queries.keys.to_list() == ["bob"]
-    assert files_with_the_key() == []
-    assert len(list(out.iterdir())) == 5  # the manifest and its files
+@pytest.mark.parametrize("stop_at", ["save", "sweep"])
+def test_an_interrupted_forgetting_can_be_repeated(
+    home: Path, monkeypatch: pytest.MonkeyPatch, stop_at: str
+) -> None:
+    """A kill before the sweep left the old files, and the new manifest knew no such query."""
+    out = home / "model"
+    save_with_a_planted_query(out)
+    calls: list[Path] = []
+
+    def stop(path: Path, *_rest: object) -> None:
+        calls.append(path)
+        if stop_at == "save" or len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        place = "os.replace" if stop_at == "save" else "rankfold.storage.sweep"
+        patch.setattr(place, stop)
+        with pytest.raises(KeyboardInterrupt):
+            forget(out, KEYS[:1])
+    assert traces(home) != []
+    again = forget(out, KEYS[:1])
+    assert again.forgotten + len(again.unknown) == 1
+    assert traces(home) == []
+    third = forget(out, KEYS[:1])
+    assert (third.forgotten, third.unknown) == (0, KEYS[:1])
+    assert third.ranker.model.notes["removed"] == 1
+
+
+def test_what_a_killed_write_left_beside_is_forgotten_too(home: Path) -> None:
+    out = home / "model"
+    save_with_a_planted_query(out)
+    shutil.copytree(out, home / ".model.writing-0123456789abcdef")
+    forget(out, KEYS[:1])
+    assert traces(home) == []
+
+
+def test_a_checkpoint_must_go_before_queries_are_forgotten(home: Path) -> None:
+    """It has vectors of all queries, and its fit would write them again."""
+    out = home / "model"
+    save_with_a_planted_query(out)
+    storage.write(home / "model.checkpoint", "checkpoint", {}, {})
+    before = out.joinpath("manifest.json").read_bytes()
+    with pytest.raises(UserError, match="checkpoint of an interrupted fit") as caught:
+        forget(out, KEYS[:1])
+    assert "--resume" in caught.value.hint
+    assert out.joinpath("manifest.json").read_bytes() == before
+
+
+# ---------------------------------------------------------------------------------- two at once
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda out: forget(out, ["bob"]),
+        lambda out: extend(out, pl.DataFrame({"candidate": ["x"], "f": [1.0]})),
+        lambda out: add_index(out, "exact"),
+        lambda out: fit_and_add("sums", out.with_name("data"), out.with_name("more"), out),
+    ],
+    ids=["forget", "extend", "index", "add"],
+)
+def test_a_change_waits_for_no_other_change(home: Path, change: Callable[[Path], object]) -> None:
+    """Each loads the model, changes it and writes it: the second would undo the first."""
+    out = home / "model"
+    rf.fit("sums", home / "data", out=out)
+    with storage.locked(out), pytest.raises(UserError, match=f"process {os.getpid()} is writing"):
+        change(out)

@@ -1,5 +1,6 @@
 """The command line. A command parses, calls a task and prints; heavy imports are inside it."""
 
+import errno
 import sys
 from typing import Annotated, Any
 
@@ -32,6 +33,7 @@ from rankfold.distributed import is_distributed
 from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
 
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _PANELS = {
     "Get started": (demo, methods),
     "Learn a model": (prepare, fit, tune, evaluate, compare, diagnose),
@@ -94,3 +96,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader of stdout has gone
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        what = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+        sys.stderr.write(format_error(what, "free some space, or set TMPDIR to another folder"))
+        sys.exit(2)

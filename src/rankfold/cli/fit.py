@@ -47,6 +47,7 @@ def command(
     from rankfold.methods import find_method
     from rankfold.tasks.fit import fit
     from rankfold.tasks.update import fit_and_add
+    from rankfold.training.checkpoint import exists as has_checkpoint
     from rankfold.training.checkpoint import path_of
     from rankfold.training.tracking import combine, tracked
 
@@ -72,7 +73,9 @@ def command(
             )
     except KeyboardInterrupt:
         hint = f"continue from {checkpoint} with --resume"
-        say.print(f"stopped: {hint if checkpoint.exists() else 'there is no checkpoint yet'}")
+        say.print(
+            f"stopped: {hint if has_checkpoint(checkpoint) else 'there is no checkpoint yet'}"
+        )
         raise typer.Exit(INTERRUPTED) from None
     notes = fitted.model.notes
     if json:
@@ -89,13 +92,14 @@ def command(
 def _announce(out: Path, checkpoint: Path, say: Console, *, resume: bool, adds: bool) -> bool:
     """Say what becomes of an existing model or checkpoint; whether the model is finished."""
     from rankfold.tasks.update import exists
+    from rankfold.training.checkpoint import exists as has_checkpoint
 
-    finished = resume and exists(out) and not checkpoint.exists()
+    finished = resume and exists(out) and not has_checkpoint(checkpoint)
     if adds and exists(out):
         say.print(f"{out} exists: pairs are added, it is not fitted again")
-    elif checkpoint.exists() and not resume:
+    elif has_checkpoint(checkpoint) and not resume:
         say.print(f"{checkpoint} of an unfinished fit will be replaced", style="yellow")
-    elif resume and not finished and not checkpoint.exists():
+    elif resume and not finished and not has_checkpoint(checkpoint):
         say.print(f"there is no checkpoint {checkpoint}: starting from the beginning")
     return finished
 

@@ -18,9 +18,14 @@ def command(
     """Remove queries from a model: their keys, vectors and pairs are gone."""
     from rankfold.tasks.update import forget
 
-    left = len(forget(model, keys).queries)
-    n = len(set(keys))
+    done = forget(model, keys)
+    n, left = done.forgotten, len(done.ranker.queries)
     if json:
-        print_json({"model": str(model), "forgotten": n, "queries": left})
-    else:
-        console(quiet=quiet).print(f"{model}: {n:,} forgotten, {left:,} queries left")
+        counts = {"forgotten": n, "unknown": done.unknown, "queries": left}
+        print_json({"model": str(model), **counts})
+        return
+    out = console(quiet=quiet)
+    out.print(f"{model}: {n:,} forgotten, {left:,} queries left")
+    for key in done.unknown:
+        problem = done.ranker.queries.unknown(key, "query")
+        out.print(f"  {problem}: misspelt, or forgotten before; {problem.hint}", style="yellow")

@@ -10,7 +10,7 @@ from rankfold import storage
 from rankfold.cli.console import console, print_json
 from rankfold.cli.index import INDEX_NAMES, describe_index
 from rankfold.cli.options import Folder, Json, takes
-from rankfold.errors import UserError, pluralize
+from rankfold.errors import UserError, format_bytes, pluralize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ def command(
     out = console()
     size = sum(entry["size"] for entry in manifest["files"].values())
     version = manifest["versions"]["rankfold"]
-    out.print(f"{folder}: {manifest['kind']}, {_bytes(size)}, written by rankfold {version}")
+    out.print(f"{folder}: {manifest['kind']}, {format_bytes(size)}, written by rankfold {version}")
     if manifest["kind"] == "data":
         _describe_summary(manifest["summary"], out)
     elif manifest["kind"] == "model":
@@ -185,7 +185,7 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     for name, shown in INDEX_NAMES.items():
         if name in manifest:
             size = sum(files[file]["size"] for file in files if file.split("_")[0] == name)
-            out.print(f"  {shown}: {describe_index(manifest[name])}; {_bytes(size)}")
+            out.print(f"  {shown}: {describe_index(manifest[name])}; {format_bytes(size)}")
     scores = [entry for entry in notes["history"] if "score" in entry]
     seconds = sum(entry["seconds"] for entry in notes["history"])
     out.print(f"  {len(notes['history'])} steps in {seconds:.1f} s, seed {notes['seed']}")
@@ -234,11 +234,3 @@ def describe_addition(entry: Mapping[str, Any]) -> str:
         candidates = pluralize(entry["unknown_candidates"], "unknown candidate")
         parts.append(f"skipped pairs: {entry['left_out']:,} ({candidates})")
     return "; ".join(parts)
-
-
-def _bytes(n: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}"
-        n /= 1024
-    return f"{n:.1f} GiB"

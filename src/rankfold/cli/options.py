@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -13,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from rankfold.config import declarations
+from rankfold.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., None])
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder from `rankfold fit`.")]
@@ -42,6 +44,12 @@ class Command(TyperCommand):
 
     The registry is imported when the help is shown.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an empty ``--out``, which would be the current folder: a variable was not set."""
+        if ("--out", "") in pairwise(args) or "--out=" in args:
+            raise UserError("--out is empty", hint="name a folder or a file")
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for param in self.params:

@@ -2,16 +2,15 @@
 
 import os
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rankfold.cli.options import takes
 from rankfold.errors import UserError, require
-
-if TYPE_CHECKING:
-    from rankfold.serve.models import Models
 
 _TOKEN_VARIABLE = "RANKFOLD_TOKEN"
 
@@ -34,8 +33,16 @@ def command(
             f"{_TOKEN_VARIABLE}, if it is set.",
         ),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that answer on the port; they share the models.")
+    ] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of a search. Default: all cores but one.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Threads of a search. Default: all cores but one; with several processes, each "
+            "has its share of the cores.",
+        ),
     ] = None,
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds for open requests to finish at shutdown.")
@@ -48,6 +55,19 @@ def command(
     max_k: Annotated[int, typer.Option(min=1, help="Candidates in a ranking.")] = 1000,
     max_text: Annotated[int, typer.Option(min=1, help="Characters in a text.")] = 10_000,
     max_requests: Annotated[int, typer.Option(min=1, help="Requests at the same time.")] = 512,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GIB",
+            min=0,
+            help="Models of up to this size are copied to memory, larger ones to disk (TMPDIR). "
+            "Default: half of the free memory.",
+        ),
+    ] = None,
+    any_kind: Annotated[
+        bool,
+        typer.Option("--any-kind", help="Let a model be replaced by one of another kind of data."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not log each request.")] = False,
 ) -> None:
     """Answer over HTTP: / is a page to try the models, /docs describes the API."""
@@ -56,14 +76,17 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle search threads would spin
     import torch
 
+    from rankfold.serve.folders import Reading, named
     from rankfold.serve.limits import Limits
     from rankfold.serve.log import Log
-    from rankfold.serve.models import named
-    from rankfold.serve.server import is_loopback, serve
+    from rankfold.serve.processes import serve_by_processes
+    from rankfold.serve.server import Settings, is_loopback, serve
 
     token = _read_token(token_file)
     folders = named(models)
-    torch.set_num_threads(threads or max(1, (os.cpu_count() or 2) - 1))
+    cores = os.cpu_count() or 2
+    share = cores - 1 if processes == 1 else cores // processes
+    torch.set_num_threads(threads or max(1, share))
     if token is None and not is_loopback(host):
         sys.stderr.write(
             f"warning: other machines can reach {host}, and no token is required\n"
@@ -71,18 +94,15 @@ def command(
         )
     sizes = {"body": max_body, "batch": max_batch, "k": max_k, "text": max_text}
     limits = Limits(**sizes, requests=max_requests, timeout=timeout)
+    reading = Reading(None if memory is None else int(memory * 2**30), any_kind)
     log = Log(requests=not quiet)
-    serve(
-        folders, host, port, limits=limits, token=token, grace=grace, log=log, on_ready=_print_ready
-    )
+    start = serve if processes == 1 else partial(serve_by_processes, processes)
+    settings = Settings(limits=limits, token=token, grace=grace, reading=reading)
+    start(folders, host, port, settings=settings, log=log, on_ready=_print_ready)
 
 
-def _print_ready(url: str, models: "Models") -> None:
-    from rankfold.serve.models import line_of
-
-    lines = [f"serving on {url}"]
-    lines += [f"  {line_of(slot.served.card)}" for slot in models.slots.values() if slot.served]
-    sys.stdout.write("\n".join(lines) + "\n")
+def _print_ready(url: str, models: Sequence[str]) -> None:
+    sys.stdout.write("\n  ".join([f"serving on {url}", *models]) + "\n")
     sys.stdout.flush()
 
 

@@ -1,6 +1,5 @@
 """From files and tables to prepared data: read, number, filter, split, summarise."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -62,8 +61,8 @@ def prepare(
     check_tables(chosen)
     if out is not None:
         storage.check_writable(Path(out), "data")
-    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
-        reading = Reading(Path(scratch), progress=progress)
+    with storage.scratch() as scratch:
+        reading = Reading(scratch, progress=progress)
         rows = read_inputs(inputs, chosen, reading)
         tables = read_tables(chosen, reading, rows)
         if isinstance(rows, GradedRows):

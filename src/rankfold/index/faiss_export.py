@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rankfold import storage
 from rankfold.index.compressed import Compressed
 from rankfold.index.exact import Exact
-from rankfold.index.faiss_files import faiss
+from rankfold.index.faiss_files import faiss, write_to
 from rankfold.index.hnsw import Hnsw
 from rankfold.index.inverted import Inverted
 from rankfold.index.lists import Lists
@@ -33,7 +34,9 @@ def export_faiss(
         if queries is None:
             queries = candidates[:: max(1, len(candidates) // SAMPLE_QUERIES)]
         about |= _tune(plain, about["kind"], candidates, queries[:SAMPLE_QUERIES].float().cpu())
-    faiss().write_index(plain, str(path))
+    storage.new_file(path)
+    with storage.filling(path) as put:
+        write_to(plain, put)
     return {"file": path.name, **about, "bytes": path.stat().st_size}
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from rankfold import storage
 from rankfold.errors import UserError
 
 
@@ -13,9 +14,9 @@ def faiss() -> Any:
     return faiss
 
 
-def write_to(index: Any, path: Path) -> None:
-    """Write an index to one file."""
-    faiss().write_index(index, str(path))
+def write_to(index: Any, put: storage.Put) -> None:
+    """Write the bytes of an index."""
+    faiss().write_index(index, faiss().PyCallbackIOWriter(put))
 
 
 def open_mapped(path: Path, flag: str, kind: str, shape: tuple[int, ...]) -> Any:

@@ -4,9 +4,12 @@ On a CPU a row's sum of vectors is an embedding bag: torch's kernel reads each v
 prefetching, and takes a third of the time of a general sparse product.
 """
 
+import errno
+import math
+import os
 import warnings
 from collections.abc import Iterator
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import NamedTuple
 
 import numpy as np
@@ -127,7 +130,18 @@ def in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A tensor in a temporary file, which the system may page out."""
     with TemporaryFile() as file:
         kind = torch.empty(0, dtype=dtype).numpy().dtype
+        _reserve(file.fileno(), math.prod(shape) * kind.itemsize)
         return torch.from_numpy(np.memmap(file, kind, "w+", shape=shape))
+
+
+def _reserve(file: int, size: int) -> None:
+    """Take the space on disk now: a full disk under a memory map kills the process later."""
+    if size and hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file, 0, size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise OSError(error.errno, error.strerror, gettempdir()) from None
 
 
 def blocks(rows: Interactions, most_rows: int, most_pairs: int) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from rankfold.errors import find
 from rankfold.methods.als import implicit, rg
-from rankfold.methods.closed_form import ease, popularity, puresvd, rg2, rg2_plain
+from rankfold.methods.closed_form import blend, ease, popularity, puresvd, rg2, rg2_plain
 from rankfold.methods.gradient import full, rg2_newton, sampled, sml, uib
 from rankfold.methods.ordinal import cba, classifiers, constrained, decision_dag, partial_auc
 from rankfold.methods.text import linear, neighbours
@@ -55,6 +55,7 @@ METHODS: dict[str, Method] = {
     "eban": constrained.METHOD,
     "pauc": partial_auc.METHOD,
 }
+METHODS["blend"] = blend.blend_of(METHODS)
 
 
 def find_method(name: str) -> Method:

@@ -37,11 +37,19 @@ def add_index(
     Returns:
         The facts in the manifest about each index, by its name.
     """
-    folder = storage.read(Path(path), "model", full=True)
+    indexes.find_kind(kind)
+    storage.read(Path(path), "model")
+    storage.check_writable(Path(path), "model")
+    with storage.locked(Path(path)):
+        return _add_index(Path(path), kind, recall, seed, progress, similar=similar)
+
+
+def _add_index(
+    path: Path, kind: str, recall: float, seed: int, progress: Progress, *, similar: bool
+) -> dict[str, Any]:
+    folder = storage.read(path, "model", full=True)
     with storage.check_contents(folder.path):
         searcher = _ranker(folder).searcher
-    indexes.find_kind(kind)
-    storage.check_writable(folder.path, "model")
     make = partial(indexes.build, kind, target=recall, seed=seed)
     candidates, budget = searcher.model.tensors["candidates"], searcher.memory_budget
     progress(f"building the {kind} index", 0.0)

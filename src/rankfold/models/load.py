@@ -24,7 +24,11 @@ def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
         index: searches the vectors of a model that ranks: a key of ``INDEXES``, built when first
             needed. Default: the index in the folder, or exact search.
     """
-    folder = storage.read(Path(path), "model", full=True)
+    return open_folder(storage.read(Path(path), "model", full=True), index)
+
+
+def open_folder(folder: storage.Folder, index: str | None = None) -> Ranker | Grader:
+    """The model in a folder with verified files."""
     with storage.check_contents(folder.path):
         if kind_of(folder) != "graded":
             return from_folder(folder, index)
@@ -59,7 +63,7 @@ def kind_of(folder: storage.Folder) -> Kind:
 
 
 def from_folder(folder: storage.Folder, index: str | None) -> Ranker:
-    """The model that ranks in a folder with verified files."""
+    """Like ``open_folder``, for a model that ranks."""
     meta = folder.manifest
     n_queries, n_candidates = meta["sizes"]
     shows = bool(meta.get("shows_texts"))

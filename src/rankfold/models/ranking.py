@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rankfold.models.search import NO_FILTER, Filter, union
 from rankfold.types import Interactions, Key, Side, Texts, TopK, Vocabulary, from_pairs
+from rankfold.types.vocabulary import listed
 
 if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
@@ -164,7 +165,7 @@ def _rank(
     parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
     return [
         _in_keys(ranker.candidates, TopK(ids[:, : spec.k], scores[:, : spec.k]))._replace(
-            inputs=spec.inputs if keys is None else keys.take(own).to_list()
+            inputs=spec.inputs if keys is None else listed(keys.keys, own)
         )
         for spec, own, ids, scores in parts
     ]
@@ -205,8 +206,8 @@ def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
     ids, scores = top.ids.cpu(), top.scores.cpu()
     lengths, width = (ids >= 0).sum(dim=1).tolist(), ids.shape[1]
     rows = ids.clamp(min=0).flatten()
-    keys, texts = candidates.take(rows).to_list(), candidates.texts
-    shown = None if texts is None else texts.gather(rows.numpy()).to_list()
+    keys, texts = listed(candidates.keys, rows), candidates.texts
+    shown = None if texts is None else listed(texts, rows)
     beside = None if shown is None else _lists(shown, lengths, width)
     return Ranking(_lists(keys, lengths, width), scores.numpy(), beside)
 

@@ -100,6 +100,8 @@ def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
             f"{ranker.model.method} keeps the words of its queries in what it has learnt",
             hint="remove the queries from the data, and fit again",
         )
+    if not queries:
+        return ranker
     left = torch.ones(len(ranker.queries), dtype=torch.bool)
     left[ranker.queries.rows(queries, "query")] = False
     if not bool(left.any()):

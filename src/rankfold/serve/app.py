@@ -18,11 +18,12 @@ from rankfold.serve import schema
 from rankfold.serve.batching import Job
 from rankfold.serve.errors import HttpError, error_body
 from rankfold.serve.files import add_static_files
+from rankfold.serve.folders import NAME
 from rankfold.serve.grade import grade
 from rankfold.serve.limits import Limits
-from rankfold.serve.metrics import Labels
+from rankfold.serve.metrics import Counts, text_of
 from rankfold.serve.middleware import Access, App, Middleware, Receive, Scope, Send
-from rankfold.serve.models import NAME, Models, Slot
+from rankfold.serve.models import Models, Slot
 from rankfold.serve.search import answer, check_size, find_keys, group_of, read_history
 
 JSON = "application/json"
@@ -46,11 +47,17 @@ ERRORS = {
 }
 Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="name of a model")]
 _Handler = Callable[[Slot, Request], Awaitable[Response]]
+CountsOfAll = Callable[[], Awaitable[Counts]]
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build_app(models: Models, limits: Limits, access: Access | None = None) -> Middleware:
-    """The application inside its middleware."""
+def build_app(
+    models: Models,
+    limits: Limits,
+    access: Access | None = None,
+    counts_of_all: CountsOfAll | None = None,
+) -> Middleware:
+    """The application inside its middleware; ``counts_of_all`` if there are more processes."""
     api = FastAPI(
         title="rankfold",
         version=__version__,
@@ -61,7 +68,7 @@ def build_app(models: Models, limits: Limits, access: Access | None = None) -> M
         redirect_slashes=False,
     )
     direct = _add_model_endpoints(api, models, limits)
-    _add_status_endpoints(api, models)
+    _add_status_endpoints(api, models, counts_of_all)
     add_static_files(api)
     api.add_exception_handler(HttpError, _on_error)
     api.add_exception_handler(UserError, _on_error)
@@ -238,7 +245,7 @@ def _parse_query(kind: type[schema.Body], request: Request) -> schema.Body:
 # ---------------------------------------------------------------------------------- status
 
 
-def _add_status_endpoints(api: FastAPI, models: Models) -> None:
+def _add_status_endpoints(api: FastAPI, models: Models, counts_of_all: CountsOfAll | None) -> None:
     async def names() -> Response:
         return _json(to_json({"models": list(models.slots)}))
 
@@ -252,11 +259,8 @@ def _add_status_endpoints(api: FastAPI, models: Models) -> None:
         return _json(b'{"status":"ready"}')
 
     async def metrics() -> Response:
-        slots = models.slots.items()
-        loaded: dict[Labels, int] = {(name,): int(slot.served is not None) for name, slot in slots}
-        waiting: dict[Labels, int] = {(name,): len(slot.worker) for name, slot in slots}
-        text = models.metrics.text(loaded, waiting)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        counts = models.counts() if counts_of_all is None else await counts_of_all()
+        return Response(text_of(counts), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     get = partial(api.add_api_route, methods=["GET"], response_class=Response)
     status, text = schema.StatusResponse, {"text/plain": {"schema": {"type": "string"}}}

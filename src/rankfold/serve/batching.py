@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any
 
 from rankfold.serve.errors import too_busy
@@ -33,29 +34,25 @@ class Worker:
         self, name: str, max_waiting: int, on_batch: Callable[[int], None] = lambda _n: None
     ) -> None:
         self.name, self.max_waiting, self.on_batch = name, max_waiting, on_batch
+        self._arriving: SimpleQueue[Job | None] = SimpleQueue()  # None: the worker is closed
         self._waiting: deque[Job] = deque()
-        self._change = threading.Condition()
-        self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"worker {name}", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._arriving.qsize() + len(self._waiting)
 
     async def submit(self, job: Job) -> Any:
         """The result of a job; its exception is raised here."""
-        if len(self._waiting) >= self.max_waiting:
+        if len(self) >= self.max_waiting:
             raise too_busy(f"the model {self.name}")
         job.future = asyncio.get_running_loop().create_future()
-        with self._change:
-            self._waiting.append(job)
-            self._change.notify()
+        self._arriving.put(job)
         return await job.future
 
     def close(self) -> None:
-        with self._change:
-            self._closing = True
-            self._change.notify()
+        """Finish the waiting jobs, and stop."""
+        self._arriving.put(None)
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
@@ -69,22 +66,25 @@ class Worker:
 
     def _next_batch(self) -> list[Job]:
         """The first waiting job and others of its group; empty when the worker is closed."""
-        with self._change:
-            while not self._waiting and not self._closing:
-                self._change.wait()
-            if not self._waiting:
-                return []
-            first = self._waiting.popleft()
-            batch, others, size = [first], [], first.size
-            while self._waiting and size < MAX_BATCH_SIZE:
-                job = self._waiting.popleft()
-                if job.group == first.group and size + job.size <= MAX_BATCH_SIZE:
-                    batch.append(job)
-                    size += job.size
-                else:
-                    others.append(job)
-            self._waiting.extendleft(reversed(others))
-            return batch
+        while not self._waiting or not self._arriving.empty():
+            job = self._arriving.get()
+            if job is None:
+                self._arriving.put(None)  # for the next call
+                break
+            self._waiting.append(job)
+        if not self._waiting:
+            return []
+        first = self._waiting.popleft()
+        batch, others, size = [first], [], first.size
+        while self._waiting and size < MAX_BATCH_SIZE:
+            job = self._waiting.popleft()
+            if job.group == first.group and size + job.size <= MAX_BATCH_SIZE:
+                batch.append(job)
+                size += job.size
+            else:
+                others.append(job)
+        self._waiting.extendleft(reversed(others))
+        return batch
 
 
 def _answer(jobs: Sequence[Job]) -> list[Any]:

@@ -6,6 +6,7 @@ personal data.
 
 import json
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -20,9 +21,17 @@ _WRITE_INTERVAL = 0.05  # seconds
 class Log:
     """Lines for a stream. ``close`` writes the rest."""
 
-    def __init__(self, stream: TextIO | None = None, *, requests: bool = True) -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        requests: bool = True,
+        lock: int | None = None,
+        **fields: Any,
+    ) -> None:
+        """``requests``: each has a line. ``lock``: from ``share``. ``fields``: of all lines."""
         self.stream = sys.stderr if stream is None else stream
-        self.requests = requests  # whether each request gets a line
+        self.requests, self._lock, self._fields = requests, lock, fields
         self._lines: deque[dict[str, Any]] = deque()
         self._dropped = 0
         self._closing = threading.Event()
@@ -34,7 +43,12 @@ class Log:
             self._dropped += 1
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._lines.append({"time": now, "level": level, "event": event, **fields})
+        self._lines.append({"time": now, "level": level, "event": event, **self._fields, **fields})
+
+    def share(self) -> int:
+        """A lock for the logs of other processes with this stream: their lines do not mix."""
+        self._lock = os.memfd_create("log")
+        return self._lock
 
     def write_exception(self, event: str, error: BaseException, **fields: Any) -> None:
         """An unexpected error, with its traceback."""
@@ -58,8 +72,14 @@ class Log:
 
     def _flush(self, text: str) -> None:
         try:
+            if self._lock is not None:
+                import fcntl
+
+                fcntl.lockf(self._lock, fcntl.LOCK_EX)
             self.stream.write(text)
             self.stream.flush()
+            if self._lock is not None:
+                fcntl.lockf(self._lock, fcntl.LOCK_UN)
         except (OSError, ValueError):  # the reader has gone, or the stream is closed
             return
 

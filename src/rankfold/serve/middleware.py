@@ -35,6 +35,7 @@ SECURITY_HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]
+_CLOSE = (b"connection", b"close")
 _PUBLIC_PATHS = re.compile(  # need no token: they show nothing of a model
     r"/(health|ready|docs|openapi\.json|docs/.*|page/.*)?"
 )
@@ -67,6 +68,7 @@ class Middleware:
         self.app, self.endpoints, self.access = app, endpoints, access
         self.limits, self.log, self.metrics = limits, log, metrics
         self.closing = False  # finish open requests, refuse new ones
+        self.retiring = False  # answer, and close the connection
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -88,7 +90,7 @@ class Middleware:
                 messages = _error_messages(HttpError(500, "internal error", hint))
             status = messages[0]["status"]
             for message in messages:
-                await send(_completed(message, scope["method"]))
+                await send(_completed(message, scope["method"], close=self.retiring))
         finally:
             self.metrics.in_flight -= 1
             seconds = time.perf_counter() - start
@@ -102,7 +104,8 @@ class Middleware:
         """The complete response, before any of it is sent: a slow reader does not time out."""
         self._check(scope)
         receive = await self._with_body(scope, receive)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
         messages: list[_Message] = []
 
         async def collect(message: _Message) -> None:
@@ -110,7 +113,7 @@ class Middleware:
 
         try:
             async with asyncio.timeout(self.limits.timeout):
-                await self.app({**scope, "method": method}, receive, collect)
+                await self.app(scope, receive, collect)
         except TimeoutError:
             hint = "ask for less, or try again later"
             error = f"the answer took more than {self.limits.timeout:g} s"
@@ -196,10 +199,11 @@ def _error_messages(error: HttpError) -> list[_Message]:
     ]
 
 
-def _completed(message: _Message, method: str) -> _Message:
+def _completed(message: _Message, method: str, *, close: bool) -> _Message:
     """Add the security headers; drop the body of a response to HEAD."""
     if message["type"] == "http.response.start":
-        return {**message, "headers": [*message.get("headers", ()), *SECURITY_HEADERS]}
+        headers = [*message.get("headers", ()), *SECURITY_HEADERS]
+        return {**message, "headers": [*headers, _CLOSE] if close else headers}
     return {**message, "body": b""} if method == "HEAD" else message
 
 

@@ -1,17 +1,10 @@
-"""The models of a server: loaded from folders, and replaced when a folder changes.
-
-A request keeps the model that it began with. If a folder cannot be read, the old model stays.
-"""
+"""The models of a server. A request keeps the model that it began with."""
 
 import gc
-import re
-import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
@@ -21,7 +14,7 @@ from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR
 from rankfold.methods import METHODS
 from rankfold.models.grader import Grader
-from rankfold.models.load import load
+from rankfold.models.load import open_folder
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import SearchSpec
 from rankfold.models.search import ranks_by_text
@@ -29,17 +22,12 @@ from rankfold.serve.batching import Worker
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
-from rankfold.serve.metrics import Metrics
+from rankfold.serve.metrics import Counts, Labels, Metrics
 from rankfold.serve.search import answer
 from rankfold.training.history import validation_score
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_POLL_SECONDS = 1.0  # between two checks of the folders
-RETRY_SECONDS = 10.0  # until a folder that could not be read is tried again
 _FACTS = ("data", "seed", "metric", "chosen_by", "refit", "operating_on")  # notes of a fit
 _NOTES = (*_FACTS, "added", "extended", "removed")
-
-_Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -68,14 +56,11 @@ class Served:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A name, its folder, and the model that was last read from there."""
+    """A name, the model that has it now, and the thread that runs it."""
 
     name: str
-    folder: Path
     worker: Worker
     served: Served | None = None
-    stamp: _Stamp | None = None  # of the manifest that was read last
-    failed_at: float | None = None  # when that could not be read
 
     def now(self) -> Served:
         """The current model."""
@@ -88,17 +73,13 @@ class Slot:
 class Models:
     """All models, by name; the first is the default."""
 
-    def __init__(
-        self, folders: Mapping[str, Path], limits: Limits, log: Log, metrics: Metrics
-    ) -> None:
+    def __init__(self, names: Iterable[str], limits: Limits, log: Log, metrics: Metrics) -> None:
         self.limits, self.log, self.metrics = limits, log, metrics
         self.slots: dict[str, Slot] = {}
-        for name, folder in folders.items():
+        for name in names:
             worker = Worker(name, limits.waiting, partial(self._count, name))
-            self.slots[name] = Slot(name, folder, worker)
+            self.slots[name] = Slot(name, worker)
         self.side = Worker("keys", limits.waiting)  # for other requests, which may take longer
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
 
     @property
     def ready(self) -> bool:
@@ -111,98 +92,47 @@ class Models:
             raise HttpError(404, f"unknown model {name!r:.100}", "GET /models lists the names")
         return self.slots[name]
 
-    def load(self) -> None:
-        """Read all folders; a UserError for one that cannot be read."""
-        for slot in self.slots.values():
-            self._read(slot, _stamp_of(slot.folder))
-        gc.collect()
-        gc.freeze()  # the models stay: scanning them would pause all requests
+    def use(self, name: str, folder: storage.Folder, written: float) -> None:
+        """Open a model and put it into use; an error leaves the one before it."""
+        self.put(name, self.open(name, folder, written))
 
-    def follow(self) -> None:
-        """Start to watch the folders for changes."""
-        self._thread = threading.Thread(target=self._watch, name="follow folders", daemon=True)
-        self._thread.start()
+    def open(self, name: str, folder: storage.Folder, written: float) -> Served:
+        return opened(name, folder, written, self.limits)
+
+    def put(self, name: str, served: Served) -> None:
+        """Put a model into use."""
+        first = not self.ready
+        self.slots[name].served = served
+        if first and self.ready:
+            gc.collect()
+            gc.freeze()  # the models stay: scanning them would pause all requests
+
+    def counts(self) -> Counts:
+        """The counts of this process."""
+        slots = self.slots.items()
+        loaded: dict[Labels, int] = {(name,): int(slot.served is not None) for name, slot in slots}
+        waiting: dict[Labels, int] = {(name,): len(slot.worker) for name, slot in slots}
+        return self.metrics.counts(loaded, waiting)
 
     def close(self) -> None:
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
         for worker in [*(slot.worker for slot in self.slots.values()), self.side]:
             worker.close()
-
-    def look(self) -> None:
-        """Read the folders that changed; a failure is logged and counted."""
         for slot in self.slots.values():
-            stamp = _stamp_of(slot.folder)
-            again = slot.failed_at is not None and time.monotonic() - slot.failed_at > RETRY_SECONDS
-            if stamp == slot.stamp and not again:
-                continue
-            try:
-                self._read(slot, stamp)
-                self.metrics.swaps[slot.name, "done"] += 1
-            except Exception as error:  # the old model stays
-                logged = stamp == slot.stamp and slot.failed_at is not None
-                slot.stamp, slot.failed_at = stamp, time.monotonic()
-                self.metrics.swaps[slot.name, "failed"] += 1
-                if not logged:
-                    event = "cannot read the new model, the old one stays"
-                    what = {"error": str(error) or repr(error), "hint": getattr(error, "hint", "")}
-                    self.log.write(event, "error", model=slot.name, **what)
-
-    def _watch(self) -> None:
-        while not self._closing.wait(_POLL_SECONDS):
-            self.look()
-
-    def _read(self, slot: Slot, stamp: _Stamp | None) -> None:
-        start = time.perf_counter()
-        slot.served = opened(slot.name, slot.folder, self.limits)
-        slot.stamp, slot.failed_at = stamp, None
-        seconds = round(time.perf_counter() - start, 3)
-        method = slot.served.card["method"]
-        self.log.write("model loaded", model=slot.name, method=method, seconds=seconds)
+            slot.served = None  # what is frozen is never collected: it must not hold files open
 
     def _count(self, name: str, n_requests: int) -> None:
         self.metrics.searches[name,] += 1
         self.metrics.searched[name,] += n_requests
 
 
-def named(arguments: Sequence[str]) -> dict[str, Path]:
-    """Models from ``FOLDER`` or ``NAME=FOLDER``; the default name is that of the folder."""
-    folders: dict[str, Path] = {}
-    for argument in arguments:
-        name, is_named, folder = argument.partition("=")
-        if not is_named or (not NAME.fullmatch(name) and Path(argument).exists()):
-            name, folder = Path(argument).absolute().name, argument
-        if not NAME.fullmatch(name):
-            raise UserError(
-                f"{name!r} cannot be the name of a model in a URL",
-                hint=f"use letters, digits and -_. only: NAME={folder}",
-            )
-        if name in folders:
-            raise UserError(
-                f"two models have the name {name!r}", hint=f"rename one: NAME={argument}"
-            )
-        folders[name] = Path(folder)
-        storage.read(folders[name], "model")  # errors come before anything slow
-    return folders
+def opened(name: str, folder: storage.Folder, written: float, limits: Limits) -> Served:
+    """A model that has answered once, so that lazy parts are loaded, and its card.
 
-
-def _stamp_of(folder: Path) -> _Stamp | None:
-    """Changes when the folder is written; None without a folder."""
-    try:
-        status = (folder / storage.MANIFEST).stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def opened(name: str, folder: Path, limits: Limits) -> Served:
-    """A model that has answered once, so that lazy parts are loaded, and its card."""
-    model = load(folder)
-    manifest = storage.read(folder, "model").manifest
+    ``written`` is the time when the folder was written, in seconds since 1970.
+    """
+    model = open_folder(folder)
     accepts, notes = _accepted_inputs(model), model.model.notes
     history, score = notes.get("history", []), validation_score(notes)
-    written = datetime.fromtimestamp((folder / storage.MANIFEST).stat().st_mtime, UTC)
     card: dict[str, Any] = {
         "name": name,
         "method": model.model.method,
@@ -213,8 +143,8 @@ def opened(name: str, folder: Path, limits: Limits) -> Served:
         "metrics": {},
         "notes": {name: notes[name] for name in _NOTES if name in notes},
         "index": None,
-        "versions": dict(manifest["versions"]),
-        "written": written.isoformat(timespec="seconds"),
+        "versions": dict(folder.manifest["versions"]),
+        "written": datetime.fromtimestamp(written, UTC).isoformat(timespec="seconds"),
         "limits": {name: getattr(limits, name) for name in ("k", "batch", "rows", "keys", "text")},
     }
     card["notes"]["steps"] = len(history)

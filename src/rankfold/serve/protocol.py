@@ -49,11 +49,13 @@ class Protocol(HttpToolsProtocol):
             return
         if not self._in_body:
             self._unparsed += len(data)
-            if self._arrival_timer is None:
-                self._start_arrival_timer()
         super().data_received(data)
-        if not self._in_body and self._unparsed > self.limits.headers and self._error is None:
+        if self._in_body or self._unparsed == 0 or self._error is not None:
+            return  # most requests arrive at once, and need no timer
+        if self._unparsed > self.limits.headers:
             self._fail(_headers_too_large())
+        elif self._arrival_timer is None and not self.transport.is_closing():
+            self._start_arrival_timer()
 
     def on_message_begin(self) -> None:
         self._header_bytes = 0

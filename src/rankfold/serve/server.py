@@ -1,12 +1,15 @@
 """The server process: a socket, uvicorn, model loading in the background, graceful shutdown."""
 
+import asyncio
 import errno
 import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -14,12 +17,23 @@ import uvicorn
 
 from rankfold.errors import UserError
 from rankfold.serve.app import build_app
-from rankfold.serve.limits import Limits
+from rankfold.serve.folders import Folders, Reading
+from rankfold.serve.limits import Limits, fit_open_files
 from rankfold.serve.log import Log, LogHandler
 from rankfold.serve.metrics import Metrics
 from rankfold.serve.middleware import Access, Middleware
-from rankfold.serve.models import Models
+from rankfold.serve.models import Models, line_of
 from rankfold.serve.protocol import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a server answers."""
+
+    limits: Limits
+    token: str | None  # that requests must send; None: none is needed
+    grace: float  # seconds for open requests to finish after a signal
+    reading: Reading
 
 
 def serve(
@@ -27,11 +41,9 @@ def serve(
     host: str,
     port: int,
     *,
-    limits: Limits,
-    token: str | None,
-    grace: float,
+    settings: Settings,
     log: Log,
-    on_ready: Callable[[str, Models], None],
+    on_ready: Callable[[str, Sequence[str]], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
@@ -39,34 +51,37 @@ def serve(
         folders: model folders by name.
         host: the address to listen on.
         port: 0 picks a free port.
-        limits: what the server accepts.
-        token: the token that requests must send; None: none is needed.
-        grace: seconds for open requests to finish after a signal.
+        settings: how the server answers.
         log: where lines go.
-        on_ready: called with the URL and the models once these are loaded.
+        on_ready: called with the URL and a line per model once these are loaded.
     """
+    limits = fit_open_files(settings.limits, len(folders))
     listening = listen(host, port)
     url = url_of(listening)
-    models = Models(folders, limits, log, Metrics())
-    access = Access(token, None if token else allowed_hosts(host))
-    server = Server(build_app(models, limits, access), limits, grace)
+    metrics = Metrics()
+    models = Models(folders, limits, log, metrics)
+    sources = Folders(folders, models.use, log, metrics, settings.reading)
+    access = Access(settings.token, None if settings.token else allowed_hosts(host))
+    server = Server(build_app(models, limits, access), limits, settings.grace)
     errors: list[BaseException] = []
 
     def load() -> None:
         try:
-            models.load()
-            models.follow()
-            on_ready(url, models)
+            sources.load()
+            sources.follow()
+            cards = [slot.now().card for slot in models.slots.values()]
+            on_ready(url, list(map(line_of, cards)))
         except BaseException as error:
             errors.append(error)
             server.should_exit = True
 
     threading.Thread(target=load, name="load models", daemon=True).start()
-    with _library_logs(log):
-        log.write("listening", address=url)
+    with library_logs(log):
+        log.write("listening", address=url, connections=limits.connections)
         try:
             server.run(sockets=[listening])
         finally:
+            sources.close()
             models.close()
             log.write("stopped")
             log.close()
@@ -74,8 +89,8 @@ def serve(
         raise errors[0]
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket."""
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket; with ``shared``, others may be bound to the same port."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
@@ -84,6 +99,8 @@ def listen(host: str, port: int) -> socket.socket:
         raise UserError(f"cannot listen on {host}: {error}", hint="try --host 127.0.0.1") from None
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind(address)
     except OSError as error:
         listening.close()
@@ -115,7 +132,7 @@ def allowed_hosts(host: str) -> frozenset[str] | None:
 
 
 @contextmanager
-def _library_logs(log: Log) -> Iterator[None]:
+def library_logs(log: Log) -> Iterator[None]:
     """Send the records of uvicorn and asyncio to the log."""
     loggers = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
     handler = LogHandler(log)
@@ -151,6 +168,26 @@ class Server(uvicorn.Server):
             )
         )
         self.app = app
+        self._idle_timeout = limits.idle_timeout
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def retire(self) -> None:
+        """Leave new connections to another process, and stop once the open ones have ended.
+
+        Each response closes its connection, and idle ones time out: no request is lost.
+        """
+        self.app.retiring = True
+        if self._loop is not None:
+            for server in self.servers:
+                self._loop.call_soon_threadsafe(server.close)
+        limit = time.monotonic() + 2 * self._idle_timeout
+        while self.server_state.connections and time.monotonic() < limit:
+            time.sleep(0.05)
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.app.closing = True

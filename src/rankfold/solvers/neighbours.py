@@ -22,12 +22,12 @@ from rankfold.types import Comm, Interactions, from_pairs
 MIN_PRODUCTS, PRODUCTS_PER_PAIR = 2**28, 16  # the larger bound applies
 _PRODUCT_BYTES = 64  # allocated for each product of a block, at most
 _BLOCKS = 64  # of rows, at least, if there are as many
-_THINNED_PAIRS = 2**24  # drawn at a time
+_PAIRS = 2**24  # read at a time
 _SHORTEST = 32  # entries of the shortest rows that are ranked together
 
 
 class Neighbours(NamedTuple):
-    """The largest entries of each row of G, in descending order."""
+    """Entries of each row of a sparse matrix: those of ``neighbours`` in descending order."""
 
     ids: Tensor  # [N, L] int32
     weights: Tensor  # [N, L] float32; 0 where a row has fewer, with any id
@@ -44,7 +44,8 @@ def neighbours(
 ) -> Neighbours:
     """The ``most`` largest entries of each row of G.
 
-    Each of several processes has the rows of its own queries. All get the same neighbours.
+    Each of several processes has the pairs of its own queries, and gets the rows of G of its share
+    of the candidates.
 
     Args:
         rows: R, [M, N], with grades as its entries if it has any.
@@ -59,8 +60,9 @@ def neighbours(
     columns = transposed(rows, memory_budget)
     grades = None if rows.grades is None else rows.grades.float()
     whole, factor = csr(rows, grades), scale.float()
-    ids = torch.zeros(n, most, dtype=torch.int32, device=device)
-    weights = torch.zeros(n, most, device=device)
+    first, last = comm.share(n)
+    ids = torch.zeros(last - first, most, dtype=torch.int32, device=device)
+    weights = torch.zeros(last - first, most, device=device)
 
     def work(bounds: tuple[int, int]) -> None:
         start, stop = bounds
@@ -69,12 +71,17 @@ def neighbours(
         counts, others, values = _entries(csr(part, left), whole)
         if comm.size > 1:
             counts, others, values = _summed_over_ranks(counts, others, values, n, comm)
-        row = torch.repeat_interleave(torch.arange(stop - start, device=device), counts)
-        values = values * factor[others]
-        values[others == row + start] = 0.0
-        own = slice(start, stop)
-        _keep_largest(counts, others, values, ids[own], weights[own])
-        weights[own] *= factor[own, None]
+        own = range(max(start, first), min(stop, last))
+        if len(own) == 0:
+            return
+        before, until = (int(counts[: end - start].sum()) for end in (own[0], own[-1] + 1))
+        counts, others = counts[own[0] - start : own[-1] + 1 - start], others[before:until]
+        row = torch.repeat_interleave(torch.tensor(own, device=device), counts)
+        values = values[before:until] * factor[others]
+        values[others == row] = 0.0
+        here = slice(own[0] - first, own[-1] + 1 - first)
+        _keep_largest(counts, others, values, ids[here], weights[here])
+        weights[here] *= factor[own[0] : own[-1] + 1, None]
 
     runs = _runs(rows, columns, memory_budget, comm)
     if comm.size > 1 or device.type != "cpu":  # collective calls have one order on all processes
@@ -83,6 +90,18 @@ def neighbours(
     else:
         in_threads(work, runs)
     return Neighbours(ids, weights)
+
+
+def gram_diagonal(
+    rows: Interactions, query_weight: Tensor, scale: Tensor, comm: Comm = SINGLE_PROCESS
+) -> Tensor:
+    """The diagonal of G before it is set to 0, [N] float64; arguments as of ``neighbours``."""
+    total = torch.zeros(rows.n_candidates, dtype=torch.float64, device=rows.offsets.device)
+    for start, stop in blocks(rows, rows.n_queries, _PAIRS):
+        part = rows.part(start, stop)
+        weight = query_weight[start:stop].double().repeat_interleave(part.counts())
+        total.index_add_(0, part.candidates.long(), weight * part.all_grades().double() ** 2)
+    return comm.sum(total) * scale.double() ** 2
 
 
 def neighbours_reference(
@@ -112,7 +131,7 @@ def thinned(
         return rows, weight
     share = (longest / sizes.clamp(min=1)).clamp(max=1.0)
     parts = []
-    for start, stop in blocks(rows, rows.n_queries, _THINNED_PAIRS):
+    for start, stop in blocks(rows, rows.n_queries, _PAIRS):
         part = rows.part(start, stop)
         drawn = torch.rand(part.n_pairs, generator=rng).to(share.device)
         kept = part.keep(drawn < share[start:stop].repeat_interleave(part.counts()))
@@ -140,7 +159,7 @@ def _runs(
     """Start and stop of runs of candidates whose products fit in the memory budget."""
     sizes = rows.counts().double()
     products = torch.zeros(columns.n_queries, dtype=torch.float64, device=sizes.device)
-    for start, stop in blocks(columns, columns.n_queries, _THINNED_PAIRS):
+    for start, stop in blocks(columns, columns.n_queries, _PAIRS):
         part = columns.part(start, stop)
         products[start:stop].index_add_(
             0, part.query_of_pair().long(), sizes[part.candidates.long()]

@@ -164,10 +164,11 @@ class Shards:
         """The pairs of all processes, restricted to this process's candidates."""
         counts = self.comm.gather(rows.counts())
         candidates = self.comm.gather(rows.candidates)
-        queries = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        queries = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
         mine = (candidates >= self.rows.start) & (candidates < self.rows.stop)
         here, shape = candidates[mine] - self.rows.start, (len(counts), self.size)
-        return from_pairs(queries[mine], here, None, shape)
+        grades = None if rows.grades is None else self.comm.gather(rows.grades)[mine]
+        return from_pairs(queries[mine], here, grades, shape)
 
     def merge(self, local: TopK, k: int) -> TopK:
         """The k best of all candidates, from the best of each process. Ids become global."""

@@ -2,18 +2,25 @@
 
 import os
 import re
-import secrets
-import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from rankfold.errors import UserError
+from rankfold.storage.disk import (
+    MARK,
+    beside,
+    check_encodable,
+    flush,
+    locked_to_write,
+    remove_stale,
+    stale_beside,
+    write_errors,
+)
 from rankfold.storage.manifest import DATA_FILE, MANIFEST, NAME, read_manifest
 
-_UNFINISHED = re.compile(rf"\.writing-({NAME.pattern}|{re.escape(MANIFEST)})")
+_UNFINISHED = re.compile(rf"\.({NAME.pattern}|{re.escape(MANIFEST)}){MARK.pattern}")
 
 
 def check_writable(path: Path, kind: str) -> None:
@@ -31,6 +38,7 @@ def check_writable(path: Path, kind: str) -> None:
 
 def check_destination(path: Path) -> None:
     """A UserError if no file or folder can be created at ``path``, or in it if it is a folder."""
+    check_named(path)
     with write_errors(path):
         folder = path if path.is_dir() else path.absolute().parent
         if not folder.is_dir():
@@ -45,57 +53,51 @@ def check_destination(path: Path) -> None:
 
 def sweep(path: Path) -> None:
     """Remove the files that earlier writes left; readers that opened the folder may miss them."""
-    with write_errors(path), locked(path):
-        _sweep(path)
+    with write_errors(path):
+        remove_stale(path)
+        with locked_to_write(path):
+            _sweep(path)
+            flush(path)
 
 
-@contextmanager
-def write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into a UserError."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint="the previous content is unchanged; free some space or choose another --out",
-        ) from error
+def leftovers(path: Path) -> list[Path]:
+    """The files that ``sweep`` removes, if no write of them still runs."""
+    with write_errors(path):
+        return [*_unnamed(path), *stale_beside(path)]
+
+
+def foreign(path: Path) -> list[Path]:
+    """What a folder holds besides, which rankfold never removes."""
+    ours = {*_unnamed(path), path / MANIFEST, *_named(path)}
+    return sorted(other for other in path.iterdir() if other not in ours)
+
+
+def check_named(path: Path) -> None:
+    """A UserError for a path that names no folder or file: the root, or the parent folder."""
+    check_encodable(path)
+    if path.absolute().name in ("", ".."):
+        raise UserError(f"{path} cannot be replaced", hint="give --out the name of a new folder")
 
 
 @contextmanager
 def target(path: Path) -> Iterator[Path]:
     """The folder to write into: ``path``, or a new one beside it that is renamed at the end."""
-    _remove_stale(path)
-    if path.is_dir():
-        with locked(path):
-            _sweep(path)
-            try:
-                yield path
-            except BaseException:
-                with suppress(OSError, UserError):
-                    _sweep(path)  # do not leave a full disk fuller
-                raise
-        return
-    partial = path.with_name(f".{path.name}.writing-{os.getpid()}-{secrets.token_hex(4)}")
-    partial.mkdir()
-    try:
-        with locked(partial):
-            yield partial
-            partial.rename(path)
+    if not path.is_dir():
+        with beside(path, Path.mkdir) as folder:
+            yield folder
+            folder.rename(path)
             with suppress(OSError):  # the folder is complete; at worst a power cut undoes it
-                sync_folder(path.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the file names of a folder to disk."""
-    if sys.platform == "win32":  # which cannot open a folder
+                flush(path.parent)
         return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    remove_stale(path)
+    with locked_to_write(path):
+        _sweep(path)
+        try:
+            yield path
+        except BaseException:
+            with suppress(OSError, UserError):
+                _sweep(path)  # do not leave a full disk fuller
+            raise
 
 
 def _check_replaceable(path: Path, kind: str) -> None:
@@ -110,57 +112,24 @@ def _check_replaceable(path: Path, kind: str) -> None:
         )
 
 
-def _remove_stale(path: Path) -> None:
-    """Remove what killed writes left beside ``path``. A write that still runs holds a lock."""
-    partial = re.compile(rf"{re.escape(f'.{path.name}.writing-')}\d+-[0-9a-f]{{8}}")
-    beside: list[Path] = []
-    with suppress(OSError):  # the parent folder may not be readable
-        beside = [other for other in path.parent.iterdir() if partial.fullmatch(other.name)]
-    for stale in beside:
-        with suppress(OSError, UserError), locked(stale) as acquired:
-            if acquired:
-                shutil.rmtree(stale, ignore_errors=True)
-
-
 def _sweep(folder: Path) -> None:
-    """Remove rankfold's files that the manifest does not name; other files stay."""
-    present = {path.name: path for path in folder.iterdir()}
-    files = read_manifest(folder)["files"] if MANIFEST in present else {}
-    for name in present.keys() - {entry["file"] for entry in files.values()}:
-        if _is_ours(present[name]):
-            present[name].unlink()
+    for path in _unnamed(folder):
+        path.unlink()
+
+
+def _unnamed(folder: Path) -> list[Path]:
+    """Rankfold's files that the manifest does not name."""
+    named = _named(folder)
+    return sorted(path for path in folder.iterdir() if path not in named and _is_ours(path))
+
+
+def _named(folder: Path) -> set[Path]:
+    present = (folder / MANIFEST).exists()
+    files = read_manifest(folder)["files"] if present else {}
+    return {folder / entry["file"] for entry in files.values()}
 
 
 def _is_ours(path: Path) -> bool:
     """Whether a write left this file, finished or not; False for the manifest."""
     name = path.name
     return bool(DATA_FILE.fullmatch(name) or _UNFINISHED.fullmatch(name)) and not path.is_dir()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock of ``folder``; a UserError if another process holds it.
-
-    The lock covers the folder itself, not the folders in it. It ends with the process, even if the
-    process is killed. Yields False where the system has no such locks.
-    """
-    if sys.platform == "win32":
-        yield False
-        return
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            acquired = True
-        except BlockingIOError:
-            raise UserError(
-                f"another process is writing {folder}",
-                hint="wait until it is done, or choose another --out",
-            ) from None
-        except OSError:  # some network file systems
-            acquired = False
-        yield acquired
-    finally:
-        os.close(handle)

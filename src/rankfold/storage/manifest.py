@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rankfold.errors import UserError
+from rankfold.errors import DiskError, UserError
+from rankfold.storage.disk import Put, check_encodable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,10 +37,10 @@ Content: TypeAlias = "Mapping[str, Tensor] | pl.DataFrame | str | ForeignFile | 
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """A file in another library's format; ``write`` writes it to the given path."""
+    """A file in another library's format; ``write`` passes its bytes on, piece by piece."""
 
     suffix: str
-    write: Callable[[Path], None]
+    write: Callable[[Put], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,11 @@ def dump(manifest: Mapping[str, Any]) -> bytes:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of the folder ``path``; a UserError unless it is as it was written."""
+    check_encodable(path)
     try:
         with read_errors(path):
+            if not stat.S_ISREG((path / MANIFEST).stat().st_mode):  # reading a pipe would hang
+                raise damaged(path, f"{MANIFEST} is not a regular file")
             text = (path / MANIFEST).read_bytes()
     except MISSING:
         raise _not_a_folder(path) from None
@@ -118,7 +122,7 @@ def read_errors(path: Path) -> Iterator[None]:
     except MISSING:
         raise
     except OSError as error:
-        raise UserError(
+        raise DiskError(
             f"cannot read {error.filename or path}: {error.strerror or error}",
             hint="check its permissions and its disk",
         ) from error
@@ -148,11 +152,8 @@ def digest(path: Path, size: int | None = None) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_file(folder: Path, entry: Mapping[str, Any], *, full: bool = False) -> Path:
-    """The path of a manifest entry; a UserError if the file differs from what was written.
-
-    ``full`` compares the whole file, not only its size and its head.
-    """
+def regular_file(folder: Path, entry: Mapping[str, Any]) -> Path:
+    """The path of a manifest entry; a UserError unless it is a file of the right size."""
     path: Path = folder / entry["file"]
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
@@ -160,6 +161,15 @@ def check_file(folder: Path, entry: Mapping[str, Any], *, full: bool = False) ->
     if status.st_size != entry["size"]:
         what = f"{path.name} must have {entry['size']:,} bytes, got {status.st_size:,}"
         raise damaged(folder, what)
+    return path
+
+
+def check_file(folder: Path, entry: Mapping[str, Any], *, full: bool = False) -> Path:
+    """The path of a manifest entry; a UserError if the file differs from what was written.
+
+    ``full`` compares the whole file, not only its size and its head.
+    """
+    path = regular_file(folder, entry)
     actual, field = (digest(path), "sha256") if full else (digest(path, HEAD), "head")
     if actual != entry[field]:
         raise damaged(folder, f"{path.name} does not match its checksum")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,21 @@ if TYPE_CHECKING:
     import polars as pl
     from torch import Tensor
 
+    from rankfold.storage.private import PrivateFile
+
 
 def read(path: Path, kind: str | None = None, *, full: bool = False) -> Folder:
     """Open a folder that ``write`` made.
 
-    If a writer replaced a file meanwhile, the manifest is read again, as often as it changes.
     ``full`` compares each whole file with its checksum, not only its size and its head.
+    """
+    return open_stable(path, kind, partial(verify, full=full))
+
+
+def open_stable(path: Path, kind: str | None, use: Callable[[Folder], Folder]) -> Folder:
+    """The result of ``use``, which opens the files of a folder.
+
+    If a writer replaced a file meanwhile, the manifest is read again, as often as it changes.
     """
     before = None
     while True:
@@ -41,14 +51,18 @@ def read(path: Path, kind: str | None = None, *, full: bool = False) -> Folder:
             )
         try:
             with read_errors(path):
-                for entry in folder.manifest["files"].values():
-                    check_file(path, entry, full=full)
+                return use(folder)
         except MISSING as error:
             if folder.manifest["checksum"] == before:
                 raise damaged(path, f"{Path(error.filename).name} is missing") from None
             before = folder.manifest["checksum"]
-        else:
-            return folder
+
+
+def verify(folder: Folder, *, full: bool) -> Folder:
+    """The folder itself; a UserError if one of its files is not as it was written."""
+    for entry in folder.manifest["files"].values():
+        check_file(folder.path, entry, full=full)
+    return folder
 
 
 @contextmanager
@@ -67,10 +81,12 @@ class Folder:
     """An opened folder: its manifest, and its files by name.
 
     The files stay readable until the folder has been written twice since; then they are refused.
+    Private copies stay readable.
     """
 
     path: Path
     manifest: Mapping[str, Any]
+    copies: Mapping[str, PrivateFile] = field(default_factory=dict)  # of its files, by name
 
     def __contains__(self, name: str) -> bool:
         return name in self.manifest["files"]
@@ -89,17 +105,14 @@ class Folder:
         """The tensors of a file, memory-mapped. Only its head is checked before use."""
         from safetensors import safe_open
 
-        with self._entry(name) as entry:
-            path = check_file(self.path, entry)
-            with safe_open(path, framework="pt") as file:
-                return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        with self._checked(name) as path, safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
 
     def table(self, name: str) -> pl.DataFrame:
         """A table, checked in full: Parquet would read some damage as other values."""
         import polars as pl
 
-        with self._entry(name) as entry:
-            path = check_file(self.path, entry, full=True)
+        with self._checked(name, full=True) as path:
             try:
                 with path.open("rb") as file:
                     return pl.read_parquet(file)
@@ -108,30 +121,31 @@ class Folder:
 
     def text(self, name: str) -> str:
         """A text, checked in full."""
-        with self._entry(name) as entry:
-            return check_file(self.path, entry, full=True).read_text(encoding="utf-8")
+        with self._checked(name, full=True) as path:
+            return path.read_text(encoding="utf-8")
 
     def file(self, name: str) -> Path:
         """The path of a file; its size and head are checked."""
-        with self._entry(name) as entry:
-            return check_file(self.path, entry)
+        with self._checked(name) as path:
+            return path
 
     @contextmanager
-    def _entry(self, name: str) -> Iterator[Mapping[str, Any]]:
-        """The manifest entry of a file. Any error while reading it becomes a UserError."""
+    def _checked(self, name: str, *, full: bool = False) -> Iterator[Path]:
+        """The path of a checked file. Any error while reading it becomes a UserError."""
         if name not in self:
             raise damaged(self.path, f"{MANIFEST} has no entry {name!r}")
-        entry = self.manifest["files"][name]
+        entry, copy = self.manifest["files"][name], self.copies.get(name)
         try:
             with read_errors(self.path):
-                yield entry
+                yield check_file(self.path, entry, full=full) if copy is None else copy.path
         except (UserError, MemoryError):
             raise
         except Exception as error:  # parsers raise many types
-            raise self._unreadable(entry["file"]) from error
+            raise self._unreadable(name) from error
 
-    def _unreadable(self, file: str) -> UserError:
-        if (self.path / file).exists():
+    def _unreadable(self, name: str) -> UserError:
+        file = self.manifest["files"][name]["file"]
+        if name in self.copies or (self.path / file).exists():
             return damaged(self.path, f"{file} is not readable")
         if read_manifest(self.path)["checksum"] == self.manifest["checksum"]:
             return damaged(self.path, f"{file} is missing")

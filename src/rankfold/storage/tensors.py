@@ -22,12 +22,14 @@ _DTYPES = {
 
 
 def tensor_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """A safetensors file, piece by piece. Wide types come first, so that all are aligned.
+    """A safetensors file, piece by piece; equal tensors give equal files, in whatever order.
+
+    Wide types come first, so that all are aligned.
 
     The library's own writer holds a second copy of everything; these tensors may be memory-mapped
     and larger than memory.
     """
-    widest_first = sorted(tensors, key=lambda name: -tensors[name].element_size())
+    widest_first = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {}
     end = 0
     for name in widest_first:

@@ -6,14 +6,23 @@ import hashlib
 import io
 import json
 import math
-import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankfold.errors import UserError
-from rankfold.storage.destination import check_writable, sync_folder, target, write_errors
+from rankfold.storage.destination import check_writable, target
+from rankfold.storage.disk import (
+    CHUNK,
+    Put,
+    commit,
+    filling,
+    flush,
+    new_file,
+    new_name,
+    replacing,
+    write_errors,
+)
 from rankfold.storage.manifest import (
     FORMAT,
     HEAD,
@@ -23,15 +32,12 @@ from rankfold.storage.manifest import (
     ForeignFile,
     ReusedFile,
     damaged,
-    digest,
     dump,
     versions,
 )
 
 if TYPE_CHECKING:
     from rankfold.types import Comm
-
-CHUNK = 2**24  # bytes written at a time
 
 
 def write(
@@ -58,7 +64,8 @@ def write(
         comm.barrier()
         return
     check_writable(path, kind)
-    with write_errors(path), target(path.absolute()) as folder:
+    needed = lambda: sum(map(_size, files.values()))  # noqa: E731
+    with write_errors(path, needed), target(path.absolute()) as folder:
         if comm is not None:
             comm.texts(str(folder))
         entries = _write_files(folder, files)
@@ -73,16 +80,11 @@ def write(
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file outside rankfold's folders, atomically."""
-    try:
+    content = text.encode()
+    with write_errors(path, lambda: len(content)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text.encode())
-    except OSError as error:
-        with suppress(OSError):
-            path.with_name(f".writing-{path.name}").unlink()
-        raise UserError(
-            f"cannot write {path}: {error.strerror}",
-            hint="choose another place, or free some space",
-        ) from None
+        with replacing(path) as temporary, filling(temporary) as put:
+            put(content)
 
 
 def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
@@ -103,6 +105,17 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _size(content: Content) -> int:
+    """The bytes that a file will have, about; 0: unknown."""
+    if isinstance(content, ReusedFile):
+        return int(content.entry["size"])
+    if isinstance(content, ForeignFile):
+        return 0
+    if isinstance(content, Mapping):
+        return sum(tensor.nbytes for tensor in content.values())
+    return len(content) if isinstance(content, str) else int(content.estimated_size())
+
+
 def _write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, dict[str, Any]]:
     """Write all files; their manifest entries by name."""
     return {name: _write_file(folder, name, content) for name, content in files.items()}
@@ -112,30 +125,50 @@ def _write_file(folder: Path, name: str, content: Content) -> dict[str, Any]:
     assert NAME.fullmatch(name), name  # otherwise it would never be swept
     if isinstance(content, ReusedFile):
         return _reuse(folder, name, content)
-    temporary = folder / f".writing-{name}"
-    if isinstance(content, ForeignFile):
-        content.write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        suffix, sha256 = content.suffix, digest(temporary)
-    elif isinstance(content, Mapping):
-        from rankfold.storage.tensors import tensor_bytes  # needs torch
+    temporary = new_name(folder, f".{name}")
+    new_file(temporary)
+    sha256, head, size = hashlib.sha256(), hashlib.sha256(), 0
+    with filling(temporary) as put:
 
-        suffix, sha256 = "safetensors", _write_bytes(temporary, tensor_bytes(content))
-    elif isinstance(content, str):
-        suffix, sha256 = "json", _write_bytes(temporary, [content.encode()])
-    else:  # not written to a path: Polars expands patterns and ``~`` in paths
-        buffer = io.BytesIO()
-        content.write_parquet(buffer)
-        suffix, sha256 = "parquet", _write_bytes(temporary, [buffer.getbuffer()])
+        def note(piece: bytes | memoryview) -> int:
+            nonlocal size
+            for start in range(0, len(piece), CHUNK):
+                part = memoryview(piece)[start : start + CHUNK]
+                head.update(part[: max(0, HEAD - size)])
+                sha256.update(part)
+                size += put(part)
+            return len(piece)
+
+        suffix = _fill(content, note)
     entry: dict[str, Any] = {
-        "file": f"{name}-{sha256[:16]}.{suffix}",
-        "size": temporary.stat().st_size,
-        "head": digest(temporary, HEAD),
-        "sha256": sha256,
+        "file": f"{name}-{sha256.hexdigest()[:16]}.{suffix}",
+        "size": size,
+        "head": head.hexdigest(),
+        "sha256": sha256.hexdigest(),
     }
     temporary.replace(folder / entry["file"])
     return entry
+
+
+def _fill(content: Content, put: Put) -> str:
+    """Write the bytes of a file; its suffix."""
+    if isinstance(content, ForeignFile):
+        content.write(put)
+        return content.suffix
+    if isinstance(content, str):
+        put(content.encode())
+        return "json"
+    if isinstance(content, Mapping):
+        from rankfold.storage.tensors import tensor_bytes  # needs torch
+
+        for piece in tensor_bytes(content):
+            put(piece)
+        return "safetensors"
+    assert not isinstance(content, ReusedFile)
+    buffer = io.BytesIO()  # not written to a path: Polars expands patterns and ``~`` in paths
+    content.write_parquet(buffer)
+    put(buffer.getbuffer())
+    return "parquet"
 
 
 def _reuse(folder: Path, name: str, reused: ReusedFile) -> dict[str, Any]:
@@ -143,34 +176,25 @@ def _reuse(folder: Path, name: str, reused: ReusedFile) -> dict[str, Any]:
     source = reused.folder / reused.entry["file"]
     if not source.exists():
         raise UserError(f"{reused.folder} was replaced since it was opened", hint="open it again")
-    if not (folder.exists() and reused.folder.samefile(folder)):
-        temporary = folder / f".writing-{name}"
+    if folder.exists() and reused.folder.samefile(folder):
+        return dict(reused.entry)
+
+    def copy(put: Put) -> None:
         with source.open("rb") as file:
-            copied = _write_bytes(temporary, iter(lambda: file.read(CHUNK), b""))
-        if copied != reused.entry["sha256"]:
-            raise damaged(reused.folder, f"{source.name} does not match its checksum")
-        temporary.replace(folder / source.name)
-    return dict(reused.entry)
+            while piece := file.read(CHUNK):
+                put(piece)
 
-
-def _write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
-    """Write a file, flush it to disk and return its sha256."""
-    sha256 = hashlib.sha256()
-    with path.open("wb") as file:
-        for piece in pieces:
-            for start in range(0, len(piece), CHUNK):
-                file.write(piece[start : start + CHUNK])
-                sha256.update(piece[start : start + CHUNK])
-        file.flush()
-        os.fsync(file.fileno())
-    return sha256.hexdigest()
+    copied = _write_file(folder, name, ForeignFile(source.suffix[1:], copy))
+    if copied != reused.entry:
+        raise damaged(reused.folder, f"{source.name} does not match its checksum")
+    return copied
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path`` atomically: a reader sees all of it, or the previous file."""
-    temporary = path.with_name(f".writing-{path.name}")
-    _write_bytes(temporary, [content])
-    sync_folder(path.parent)  # the files that a manifest names must be on disk before it is
-    temporary.replace(path)
-    with suppress(OSError):  # it is done; at worst a power cut undoes it
-        sync_folder(path.parent)
+    """Put the manifest at ``path``; the files that it names must be on disk before it is."""
+    temporary = new_name(path.parent, f".{path.name}")
+    new_file(temporary)
+    with filling(temporary) as put:
+        put(content)
+    flush(path.parent)
+    commit(temporary, path)

@@ -4,9 +4,7 @@ A score is the inner product of a query's vector and a candidate's. Row i of eve
 and id i in ``index.faiss``, is the i-th key of that side.
 """
 
-import secrets
-import shutil
-import tempfile
+import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,7 +66,8 @@ def export(
         "score": "the inner product of a query's vector and a candidate's",
         "width": sides["candidate"].width,
     }
-    with _appearing(Path(out)) as folder:
+    needed = sum(4 * len(side.keys) * side.width for side in sides.values())
+    with _appearing(Path(out), needed) as folder:
         for side, vectors in sides.items():
             files = _FORMATS[format](folder, _PLURALS[side], vectors, progress)
             about[_PLURALS[side]] = {"rows": len(vectors.keys), "files": files}
@@ -117,9 +116,9 @@ def _write_table(folder: Path, name: str, side: Vectors, progress: Progress) -> 
             vector = pl.Series(vectors, dtype=shape)
             yield _keys(side.keys, rows).with_columns(vector=vector)
 
-    with tempfile.TemporaryDirectory(prefix="rankfold-", dir=folder.parent) as scratch:
+    with storage.beside(folder / file, Path.mkdir) as scratch:
         schema = {**_keys(side.keys, torch.arange(0)).schema, "vector": shape}
-        spool_frames(frames(), schema, Reading(Path(scratch))).sink_parquet(folder / file)
+        spool_frames(frames(), schema, Reading(scratch)).sink_parquet(folder / file)
     return [file]
 
 
@@ -127,10 +126,14 @@ def _write_arrays(folder: Path, name: str, side: Vectors, progress: Progress) ->
     """A ``.npy`` file, filled block by block, and a table of keys."""
     file, keys = f"{name}.npy", f"{name}.keys.parquet"
     shape = (len(side.keys), side.width)
-    array = np.lib.format.open_memmap(folder / file, mode="w+", dtype=np.float32, shape=shape)
-    for rows, vectors in _blocks(side, f"writing {file}", progress):
-        array[rows.numpy()] = vectors
-    array.flush()
+    header = io.BytesIO()
+    described = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    storage.new_file(folder / file)
+    with storage.filling(folder / file) as put:  # a memory map on a full disk is a crash
+        put(header.getvalue())
+        for _, vectors in _blocks(side, f"writing {file}", progress):
+            put(vectors.astype("<f4").tobytes())
     _keys(side.keys, torch.arange(len(side.keys))).write_parquet(folder / keys)
     return [file, keys]
 
@@ -172,22 +175,17 @@ def _keys(keys: Vocabulary, rows: Tensor) -> pl.DataFrame:
 
 
 @contextmanager
-def _appearing(out: Path) -> Iterator[Path]:
+def _appearing(out: Path, needed: int) -> Iterator[Path]:
     """A folder to write into, which becomes ``out`` at the end; a failure leaves nothing."""
-    home = out.absolute().parent
     if out.exists():
         raise UserError(f"{out} already exists", hint="choose another --out")
-    if not home.is_dir():
-        raise UserError(f"there is no folder {home}", hint="create it first")
-    partial = home / f".{out.name}.exporting-{secrets.token_hex(4)}"
-    try:
-        partial.mkdir()
+    storage.check_destination(out)
+    hint = "choose another --out, or free some space"
+    with (
+        storage.write_errors(out, lambda: needed, hint),
+        storage.beside(out.absolute(), Path.mkdir) as partial,
+    ):
         yield partial
+        for file in (*partial.iterdir(), partial):
+            storage.flush(file)
         partial.rename(out)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {out}: {error.strerror or error}",
-            hint="choose another --out, or free some space",
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

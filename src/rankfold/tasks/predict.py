@@ -1,6 +1,5 @@
 """Ranked lists for many queries, or grades for many rows: files in, one file out."""
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -69,8 +68,8 @@ def predict(
     if out.suffix != ".parquet":
         hint = f"use {out.with_suffix('.parquet').name}"
         raise UserError(f"{out} must end in .parquet", hint=hint)
-    with tempfile.TemporaryDirectory(prefix="rankfold-") as scratch:
-        reading = Reading(Path(scratch), progress=progress)
+    with storage.scratch() as scratch:
+        reading = Reading(scratch, progress=progress)
         if isinstance(model, Grader):
             done = _grade(model, files, out, _options(GradeOptions, options), reading)
         else:
@@ -219,11 +218,5 @@ def _frame(ranker: Ranker, keys: pl.Series, top: TopK, options: RankOptions) -> 
 
 def _write(table: pl.LazyFrame, out: Path) -> None:
     """Write the table to ``out``, which appears when complete."""
-    partial = out.with_name(f".writing-{out.name}")
-    try:
+    with storage.replacing(out) as partial:
         table.sink_parquet(partial)
-        partial.replace(out)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise UserError(f"cannot write {out}: {error}", hint="nothing was replaced") from error
-    finally:
-        partial.unlink(missing_ok=True)

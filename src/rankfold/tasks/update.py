@@ -1,6 +1,8 @@
 """Updates of a model on disk, without a fit: ``add`` pairs, ``extend``, ``forget``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from rankfold.models.load import load_ranker
 from rankfold.models.ranker import Ranker
 from rankfold.models.update import check_grows
 from rankfold.tasks.fit import fit
+from rankfold.training import checkpoint
 from rankfold.types import Key
 
 
@@ -28,20 +31,17 @@ def fit_and_add(
     check_grows(method)
     addition = load_data(more)
     addition.split("train")  # graded rows are refused before a long fit
-    if exists(out):
-        ranker = load_ranker(out)
+    if not exists(out):
+        fit(method, data, out=out, **options)
+    with _alone(out) as ranker:
         hint = "choose another --out, or the method and data of this model; nothing was changed"
         if ranker.model.method != method:
             was = ranker.model.method
             raise UserError(f"{out} was fitted by {was}, not by {method}", hint=hint)
         if ranker.model.notes.get("data") != as_data(data).fingerprint:
             raise UserError(f"{out} was fitted on other data than {data}", hint=hint)
-    else:
-        fitted = fit(method, data, out=out, **options)
-        assert isinstance(fitted, Ranker)  # check_grows refuses graders
-        ranker = fitted
-    ranker = ranker.add(addition)
-    ranker.save(out)
+        ranker = ranker.add(addition)
+        ranker.save(out)
     return ranker
 
 
@@ -50,18 +50,60 @@ def exists(out: str | Path) -> bool:
     return (Path(out) / storage.MANIFEST).exists()
 
 
-def forget(path: str | Path, queries: Sequence[Key]) -> Ranker:
-    """Remove queries from the model at ``path``, and the files that still hold them."""
-    ranker = load_ranker(path).forget(queries)
-    ranker.save(path)
-    storage.sweep(Path(path))
-    return ranker
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What ``forget`` did."""
+
+    ranker: Ranker
+    forgotten: int
+    unknown: list[Key]  # forgotten before, or never known
+
+
+def forget(path: str | Path, queries: Sequence[Key]) -> Forgotten:
+    """Remove queries from the model at ``path``, and the files that still hold them.
+
+    It can be repeated: whatever an interrupted call left is removed first.
+    """
+    with _alone(path) as ranker:
+        _check_no_fit(Path(path))
+        storage.sweep(Path(path))
+        distinct = list(dict.fromkeys(queries))
+        known = (ranker.queries.find(distinct) >= 0).tolist()
+        found = [key for key, is_known in zip(distinct, known, strict=True) if is_known]
+        fewer = ranker.forget(found)
+        if found:
+            fewer.save(path)
+            storage.sweep(Path(path))
+    unknown = [key for key, is_known in zip(distinct, known, strict=True) if not is_known]
+    return Forgotten(fewer, len(found), unknown)
 
 
 def extend(
     path: str | Path, table: Any, key_column: str | None = None, text_column: str | None = None
 ) -> Ranker:
     """Add candidates to the model at ``path``, by their features or texts."""
-    ranker = load_ranker(path).extend(table, key_column, text_column)
-    ranker.save(path)
+    with _alone(path) as ranker:
+        ranker = ranker.extend(table, key_column, text_column)
+        ranker.save(path)
     return ranker
+
+
+@contextmanager
+def _alone(path: str | Path) -> Iterator[Ranker]:
+    """The model at ``path``, which no other process changes meanwhile."""
+    storage.read(Path(path), "model")
+    with storage.locked(Path(path)):
+        yield load_ranker(path)
+
+
+def _check_no_fit(path: Path) -> None:
+    """A UserError while a fit of this model runs, or where an interrupted one left its vectors."""
+    folder = checkpoint.path_of(path)
+    if folder.exists():
+        with storage.locked(folder, of=path):
+            pass
+    if checkpoint.exists(folder):
+        raise UserError(
+            f"{folder} of an interrupted fit holds vectors of queries too",
+            hint="finish the fit with --resume, or remove that folder",
+        )

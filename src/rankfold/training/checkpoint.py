@@ -37,7 +37,14 @@ class Checkpoint:
 
 def path_of(model: Path) -> Path:
     """``MODEL.checkpoint``, beside the folder of the model."""
+    storage.check_named(model)
+    model = model if model.name else model.absolute()
     return model.with_name(f"{model.name}.checkpoint")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a checkpoint; the folder alone only says that a fit has begun."""
+    return (path / storage.MANIFEST).exists()
 
 
 def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> None:

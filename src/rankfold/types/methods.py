@@ -286,6 +286,8 @@ class Opened:
     """Scores above 0 that are added to the inner products for some histories, as grades. A
     candidate may occur several times in a row."""
     search_histories: Callable[[Interactions, int, Exclude], TopK] | None = None
+    scores: Callable[[Interactions], Tensor] | None = None
+    """Beside ``search_histories``: the scores of all candidates for some histories, [B, N]."""
     search_texts: Callable[[Texts, int, Exclude], TopK] | None = None
 
 

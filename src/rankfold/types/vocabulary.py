@@ -145,6 +145,13 @@ class Vocabulary:
         return self.keys.gather(rows.numpy())
 
 
+def listed(values: pl.Series, rows: Tensor) -> list[Any]:
+    """The values of ``rows``; one by one if there are few, since a gather starts slowly."""
+    if len(rows) <= MAX_SINGLE_LOOKUPS:
+        return [values[row] for row in rows.tolist()]
+    return list(values.gather(rows.numpy()).to_list())
+
+
 def _canonical(text: str) -> int | None:
     """The integer with exactly this spelling, if there is one."""
     try:

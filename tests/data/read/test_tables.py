@@ -77,12 +77,11 @@ def test_every_spelling_of_a_csv_gives_the_same_rows(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("t.csv", PLAIN),
+        ("t[1].csv", PLAIN),
         ("t.csv", "\ufeff" + PLAIN.replace("\n", "\r\n")),
         ("t.csv", "\n" + PLAIN.replace("\n", "\n\n")),
         ("t.csv", PLAIN.replace("user,item", " user , item").replace("ann", '"a,""n"')),
         ("t.csv", "".join(f"{line},\n" for line in PLAIN.splitlines())),
-        ("t[1].jsonl", '{"user": 1, "item": 2}\n{"user": 3, "item": 4}\n\n'),
     ],
 )
 def test_ordinary_text_uses_the_fast_reader(

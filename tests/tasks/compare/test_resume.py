@@ -1,5 +1,6 @@
 """A comparison that was killed or interrupted is resumed; another one is refused."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -132,7 +133,7 @@ def test_two_comparisons_in_one_folder_are_refused(data: Path, tmp_path: Path) -
     left.mkdir(parents=True)
     with (
         storage.locked(out),
-        pytest.raises(UserError, match=f"another process is writing {out}") as caught,
+        pytest.raises(UserError, match=f"process {os.getpid()} is writing {out}") as caught,
     ):
         rf.compare(data, "popularity,ease", out=out)
     assert "--out" in str(caught.value.hint)

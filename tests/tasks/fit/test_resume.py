@@ -1,5 +1,6 @@
 """A fit that was killed or interrupted resumes as if nothing had happened."""
 
+import os
 import random
 import signal
 import subprocess
@@ -235,3 +236,23 @@ def test_a_finished_model_is_not_fitted_again(data: Dataset, tmp_path: Path) -> 
     with pytest.raises(UserError, match="was finished with other data"):
         rf.fit("bpr", split_groups(1), out=out, resume=True, **options)
     assert (out / "manifest.json").read_bytes() == before
+
+
+def test_the_second_of_two_fits_is_refused(data: Dataset, tmp_path: Path) -> None:
+    """Both would write one checkpoint, and the last to finish would win."""
+    out, refused = tmp_path / "model", []
+
+    def fit_too(_history: History, _step: Step) -> None:
+        with pytest.raises(UserError) as caught:
+            rf.fit("ials", data, out=out, **OPTIONS)
+        refused.append(str(caught.value))
+
+    rf.fit("ials", data, out=out, report=fit_too, **OPTIONS)
+    assert set(refused) == {f"process {os.getpid()} is writing {out}"}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_fit_that_was_killed_at_once_is_in_nobodys_way(data: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "model.checkpoint").mkdir()
+    rf.fit("ials", data, out=tmp_path / "model", resume=True, **OPTIONS)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -1,5 +1,6 @@
 """Failed trials, wrong options, and folders that cannot be used."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ def test_two_at_once_in_one_folder_are_refused(data: Dataset, tmp_path: Path) ->
     (tmp_path / "t").mkdir()
     with (
         storage.locked(tmp_path / "t"),
-        pytest.raises(rf.UserError, match="another process") as caught,
+        pytest.raises(rf.UserError, match=f"process {os.getpid()} is writing") as caught,
     ):
         tune("level", data, out=tmp_path / "t", **options)
     assert "--out" in str(caught.value.hint)
@@ -104,7 +105,7 @@ def test_a_folder_with_other_files_is_refused(data: Dataset, tmp_path: Path) -> 
 
 def test_a_damaged_study_is_named(data: Dataset, tmp_path: Path) -> None:
     (tmp_path / "study.db").write_bytes(b"no database at all" * 100)
-    with pytest.raises(rf.UserError, match=r"cannot open .*study\.db"):
+    with pytest.raises(rf.UserError, match=r"cannot use .*study\.db"):
         tune("level", data, out=tmp_path, trials=1)
 
 

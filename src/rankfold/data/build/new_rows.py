@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from math import nan
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +9,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from rankfold import storage
 from rankfold.data.build import features
 from rankfold.data.build.grades import as_words, canonical, to_numbers
 from rankfold.data.read.columns import listing
@@ -22,7 +21,7 @@ from rankfold.types import Columns, Graded
 
 Value = str | int | float | bool | None
 Record = Mapping[str, Value]
-_INFINITE = 2.0**128 - 2.0**103  # from here on float32 is infinite: such a number is missing
+_INFINITE = 2.0**128 - 2.0**103  # from here on float32 is infinite
 _SHOWN_COLUMNS = 20  # of the known ones, in a hint
 
 
@@ -60,8 +59,8 @@ def read_rows(
         reading: collects bad rows, which are dropped; without it they are a UserError.
     """
     known = Columns((), {}) if columns is None else columns
-    with TemporaryDirectory(prefix="rankfold-") as scratch:
-        used = Reading(Path(scratch)) if reading is None else reading
+    with storage.scratch() as scratch:
+        used = Reading(scratch) if reading is None else reading
         shape = None if image_shape is None else ImageShape(*image_shape)
         wanted = (*known.numbers, *known.levels)
         options = RowOptions(grade_column, key_column, shape, numbered=True, wanted=wanted)
@@ -134,7 +133,7 @@ def read_records(records: Sequence[Record], columns: Columns) -> NewRows:
     """
     _check_records(records, columns)
     values = [  # ``_check_records`` has refused texts
-        float(value) if value is not None and -_INFINITE < value < _INFINITE else nan  # type: ignore[operator]
+        nan if value is None else float(value)
         for row in records
         for value in map(row.get, columns.numbers)
     ]
@@ -165,6 +164,12 @@ def _check_records(records: Sequence[Record], columns: Columns) -> None:
                 wanted = "a number" if name in numbers else "a text"
                 raise UserError(
                     f"row {place}: {name!r} must be {wanted}, got {value!r:.100}",
+                    hint="null is a missing value",
+                )
+            if isinstance(value, int | float) and abs(value) >= _INFINITE:
+                raise UserError(
+                    f"row {place}: {name!r} must be between -{_INFINITE:.3g} and {_INFINITE:.3g}, "
+                    f"got {value:g}",
                     hint="null is a missing value",
                 )
 

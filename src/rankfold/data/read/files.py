@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import zstandard
 
+from rankfold import storage
 from rankfold.errors import UserError
 
 MAX_NAMES_SHOWN = 8  # of the files in a folder
@@ -26,8 +27,9 @@ def expand(inputs: Sequence[str | Path]) -> list[Path]:
     for item in inputs:
         path = Path(item)
         try:
+            storage.check_encodable(path)
             if path.exists():
-                files.append(path)
+                files.append(_plain(path))
                 continue
             names = glob.glob(str(item), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute one
             matches = sorted(match for name in names if not (match := Path(name)).is_dir())
@@ -35,8 +37,20 @@ def expand(inputs: Sequence[str | Path]) -> list[Path]:
                 raise UserError(f"there is no file {item}", hint=_neighbours(path))
         except OSError as error:
             raise UserError(f"cannot read {item}: {error.strerror}", hint=_CHECK_PATH) from error
-        files.extend(matches)
+        for match in matches:
+            storage.check_encodable(match)
+        files.extend(map(_plain, matches))
     return files
+
+
+def _plain(path: Path) -> Path:
+    """The path of a file or folder; a UserError for a pipe or a device."""
+    if not (path.is_file() or path.is_dir()):
+        raise UserError(
+            f"{path} is a pipe or a device; inputs are read more than once",
+            hint="write its content to a file first",
+        )
+    return path
 
 
 def unpacked(path: Path, patterns: Collection[str], what: str, scratch: Path) -> list[Path]:
@@ -105,6 +119,8 @@ def open_binary(path: Path) -> BinaryIO:
     """The bytes of a file; gzip and zstd are decompressed, whatever the name of the file."""
     if path.is_dir():
         raise UserError(f"{path} is a folder", hint="name the files in it")
+    if path.exists():
+        _plain(path)
     try:
         file = path.open("rb")
     except OSError as error:

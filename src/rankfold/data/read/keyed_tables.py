@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 
+from rankfold import storage
 from rankfold.data.read import memory, record_reader
 from rankfold.data.read.columns import find_usual, listing
 from rankfold.data.read.files import base_suffix, expand
@@ -57,8 +57,8 @@ def open_table(
     not in ``like``. ``what`` says what the other columns hold, for messages.
     """
     check_source(table, what)
-    with TemporaryDirectory(prefix="rankfold-") as scratch:
-        reading = Reading(Path(scratch))
+    with storage.scratch() as scratch:
+        reading = Reading(scratch)
         if isinstance(table, str | Path):
             (path,) = expand([table])
             name, frame, typed = path.name, read_columns(path, reading), not is_text(path)

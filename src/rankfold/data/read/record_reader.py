@@ -1,11 +1,12 @@
 """The exact reader of text tables: record by record in Python, with true line numbers.
 
-It is slow, and used where polars would refuse a file or misread it.
+It is slow. It reads all JSON lines, and CSV files that polars would refuse or misread.
 """
 
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
@@ -40,16 +41,18 @@ def read(
     path: Path, separator: str, reading: Reading, choose: Choose, *, header: bool = True
 ) -> pl.LazyFrame:
     """The well-formed records of a text table: the chosen columns as text, lines in ``LINE``."""
+    plain, nested = set[str](), set[str]()
     if base_suffix(path) in JSON_LINES:
-        every = {name for _, record in objects(path) for name in record or ()}
-        names = choose(json_order(path, every))
+        plain, nested = _json_names(path)
+        names = choose(json_order(path, plain | nested))
         rows = _json_rows(path, names, reading)
     else:
         head = csv_head(path, separator, header=header)
         names = choose(head.names)
         records = islice(_records(path, separator), 1 if header else 0, None)
         rows = _csv_rows(path, records, head.names, names, reading)
-    schema = {LINE: pl.Int64(), **dict.fromkeys(names, pl.String())}
+    schema: dict[str, Any] = {LINE: pl.Int64(), **dict.fromkeys(names, pl.String())}
+    schema |= {name: pl.List(pl.String) for name in names if name in nested - plain}
     return spool(_decoded(rows, path, reading), schema, reading)
 
 
@@ -113,7 +116,8 @@ def csv_head(path: Path, separator: str, *, header: bool) -> Head:
         return Head([f"column_{i}" for i in range(len(first))], line)
     plain = (re.sub(_SURROGATE, "\ufffd", name).strip() for name in first)
     names = [name or f"column_{i}" for i, name in enumerate(plain)]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    counts = Counter(names)
+    twice = next((name for name in names if counts[name] > 1), None)
     if twice is not None:
         raise UserError(f"{path.name} has two columns named {twice!r}", hint="rename one of them")
     return Head(names, line)
@@ -126,7 +130,8 @@ def _csv_rows(
     needed: Sequence[str],
     reading: Reading,
 ) -> Iterator[list[Any]]:
-    places = [names.index(name) for name in needed]
+    place_of = {name: place for place, name in enumerate(names)}
+    places = [place_of[name] for name in needed]
     for line, record in records:
         if isinstance(record, str):
             reading.bad.add(record, f"{path.name}:{line}")
@@ -200,11 +205,20 @@ _QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"')
 
 
 def json_order(path: Path, names: Iterable[str]) -> list[str]:
-    """Names in an order that both readers share: those of the first object, then sorted."""
+    """Names in a fixed order: those of the first object, then sorted."""
     first = next((record for _, record in objects(path) if record), None)
     if first is None:
         raise UserError(f"{path.name} holds no JSON object", hint="write one object per line")
     return [*first, *sorted(set(names) - set(first))]
+
+
+def _json_names(path: Path) -> tuple[set[str], set[str]]:
+    """The names of all fields: those with a plain value, and those with a list or an object."""
+    names: tuple[set[str], set[str]] = set(), set()
+    for _, record in objects(path):
+        for name, value in (record or {}).items():
+            names[isinstance(value, list | dict)].add(name)
+    return names
 
 
 def _json_rows(path: Path, names: Sequence[str], reading: Reading) -> Iterator[list[Any]]:
@@ -227,7 +241,7 @@ def objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; of a repeated name the first value counts, as in polars."""
+    """An object; of a repeated name the first value counts."""
     record = dict(pairs)
     return record if len(record) == len(pairs) else {**record, **dict(reversed(pairs))}
 

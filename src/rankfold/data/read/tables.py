@@ -1,13 +1,12 @@
 """Tables from files and frames: rows of pairs, keys, or all columns.
 
 Files are CSV, TSV, JSON lines, Parquet and Arrow IPC, plain or compressed. polars streams a file.
-Where it would refuse a text or misread it (a short line, a misplaced quote), ``record_reader``
-reads the file and records the bad lines.
+``record_reader`` reads JSON lines, and CSV files that polars would refuse or misread (a short line,
+a misplaced quote); it records the bad lines.
 
 Pairs become a temporary Parquet file of the needed columns, with a reason beside each unusable row.
 """
 
-import glob
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from rankfold import storage
 from rankfold.data.read import record_reader, values
 from rankfold.data.read.columns import (
     USUAL_NAMES,
@@ -150,14 +150,16 @@ def _scan(
             return use(raw.select(LINE, *choose(_column_names(raw))))
     mark = separator(path)
     try:
-        is_json = base_suffix(path) in record_reader.JSON_LINES
-        fast = _scan_json(path) if is_json else _scan_csv(path, mark, header=header)
+        is_json = base_suffix(path) in record_reader.JSON_LINES  # one reader, so one rule
+        fast = None if is_json else _scan_csv(path, mark, header=header)
         if fast is not None:
             return use(fast.select(LINE, *choose(_column_names(fast))))
-    except pl.exceptions.PolarsError:
-        pass  # the record reader says what is wrong
-    except OSError as error:
-        raise _unreadable(path.name, error) from error
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        if storage.is_full(error):
+            raise
+        if isinstance(error, OSError):
+            raise _unreadable(path.name, error) from error
+        # the record reader says what is wrong
     return use(record_reader.read(path, mark, reading, choose, header=header))
 
 
@@ -264,22 +266,6 @@ def _scan_csv(path: Path, separator: str, *, header: bool) -> pl.LazyFrame | Non
     return rows.filter(~pl.all_horizontal(pl.col(head.names).is_null())) if any_blank else rows
 
 
-def _scan_json(path: Path) -> pl.LazyFrame | None:
-    """All fields as text. None if there are blank lines: polars does not number them."""
-    numbered = pl.scan_lines(path, row_index_name=LINE, row_index_offset=1, glob=False)
-    filled = numbered.filter(pl.col("line").str.strip_chars() != "")
-    exact = filled.select(pl.col(LINE).max() == pl.len())
-    if not exact.collect(engine="streaming").item():
-        return None
-    source = glob.escape(str(path))
-    types = pl.scan_ndjson(source, infer_schema_length=None).collect_schema()
-    schema: dict[str, pl.DataType] = {
-        name: types[name] if types[name].is_nested() else pl.String()
-        for name in record_reader.json_order(path, types)
-    }
-    return pl.scan_ndjson(source, schema=schema, row_index_name=LINE, row_index_offset=1)
-
-
 def _scan_binary(path: Path, reading: Reading) -> pl.LazyFrame:
     """A Parquet or Arrow file, decompressed, its rows numbered in ``LINE``."""
     source = path
@@ -296,11 +282,13 @@ def readable(table: str) -> Iterator[None]:
     """Errors of polars become UserErrors."""
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        if storage.is_full(error):  # of temporary files
+            raise
         raise _unreadable(table, error) from error
 
 
-def _unreadable(table: str, error: Exception) -> UserError:
+def _unreadable(table: str, error: BaseException) -> UserError:
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return UserError(
         f"cannot read {table}: {first}",

@@ -22,7 +22,15 @@ from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.threads import in_threads
 from rankfold.kernels.topk import top_k
 from rankfold.methods.closed_form import spectral, tail
-from rankfold.methods.closed_form.racing import RacingStage, blend, mean, race, stages
+from rankfold.methods.closed_form.racing import (
+    RacingStage,
+    blend,
+    histories_of,
+    mean,
+    race,
+    settle,
+    stages,
+)
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.neighbours import Neighbours
@@ -47,6 +55,7 @@ DEFAULTS = {
     "discount": 0.15,
     "tail_weight": 0.5,
 }
+_TINY = 1e-30  # of what divides
 _MAX_DECOMPOSITIONS = 2  # kept in memory, the best by the first sample
 
 
@@ -78,7 +87,7 @@ class PathSearch:
                 "rg2 cannot fold in held-out queries while candidates are divided among processes",
                 hint="raise candidate_memory, or prepare without --fold-in",
             )
-        self.has_tail = config.tail != "none" and self.shards is None
+        self.has_tail = config.tail != "none"
         self.stages: list[RacingStage] = []
         free = any(getattr(self.config, name) is None for name in ("rank", *DEFAULTS))
         if run.judge is not None and free:
@@ -127,25 +136,32 @@ class PathSearch:
         assert spectrum.vectors is not None
         if self.shards is None:
             return [linear(objective, spectrum.vectors, rows) for rows in self.histories]
+        return [self.divided_products(objective, spectrum, one.queries) for one in self.stages]
+
+    def divided_products(
+        self, objective: Objective, spectrum: Decomposition, queries: Tensor
+    ) -> Tensor:
+        """``linear`` of some queries of this process, where candidates are divided."""
+        assert spectrum.vectors is not None
         target = Target(objective, self.run.memory_budget, self.shards)
-        return [target.multiply_queries(spectrum.vectors, one.queries) for one in self.stages]
+        products = target.multiply_queries(spectrum.vectors, queries)
+        return products / target.pull[queries].clamp(min=_TINY)
 
     @cached_property
     def histories(self) -> list[Interactions]:
-        """The pairs of the queries of each stage."""
-        known = self.rows if self.given is None else self.given
-        device = self.rows.offsets.device
-        return [
-            known.select(one.queries.to(known.offsets.device)).to(device) for one in self.stages
-        ]
+        """The pairs of the queries of each stage; with shards as ``Shards.seen``."""
+        parts = histories_of(self.stages, self.rows, self.given)
+        return parts if self.shards is None else list(map(self.shards.seen, parts))
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        return tail.tail_neighbours(self.rows, self.counts, self.config.neighbours, self.run)
+        most, reg = self.config.neighbours, self.config.tail_reg
+        table = tail.tail_neighbours(self.rows, self.counts, most, reg, self.run)
+        return table if self.shards is not None else Neighbours(*map(self.run.comm.gather, table))
 
     @cached_property
     def spread(self) -> tail.Spread:
-        return tail.Spread(self.rows, self.counts, self.run)
+        return tail.Spread(self.rows, self.counts, self.run.comm, self.shards)
 
     @cached_property
     def spread_of_tail(self) -> float:
@@ -156,8 +172,11 @@ class PathSearch:
         objective, spectrum, _ = self.solved[point.place]
         assert spectrum.vectors is not None
         if point.place not in self.spreads:
-            products = linear(objective, spectrum.vectors, self.spread.rows)
-            root = objective.candidate_weight.rsqrt()
+            if self.shards is None:
+                products = linear(objective, spectrum.vectors, self.spread.rows)
+            else:
+                products = self.divided_products(objective, spectrum, self.spread.queries)
+            root = self.here(objective.candidate_weight.rsqrt())
             parts = self.spread.of_factors(products, spectrum.vectors, root)
             self.spreads[point.place] = parts.cpu()
         values = spectrum.values[: point.rank].cpu()
@@ -237,10 +256,9 @@ class PathSearch:
         }
         values, tails = spectrum.values.to(device), None
         if any(point.tail_weight > 0 for point in points):
-            scores = tail.dense_scores(
-                self.neighbours, self.histories[stage].part(own.start, own.stop)
-            )
-            powers = {discount: (self.counts**-discount).float() for discount in scales}
+            histories = self.histories[stage].part(own.start, own.stop)
+            scores = tail.dense_scores(self.neighbours, histories, self.shards)
+            powers = {d: self.here(self.counts**-d).float() for d in scales}
             tails = Tail(scores, factors, powers)
         size = len(products)
         return path_scores(products, values, spectrum.vectors, points, scales, seen, size, tails)
@@ -287,13 +305,7 @@ class PathSearch:
 
     def blended(self, points: list[PathPoint]) -> PathPoint:
         """The mean of the points that may be the best, or the best if it is clearly better."""
-        weights = race(points, self.values, self.measure, len(self.stages))
-        best, middle = next(iter(weights)), blend(weights)
-        for stage in range(len(self.values.get(middle, [])), len(self.values[best])):
-            measured = self.measure([middle], stage)[middle]
-            self.values.setdefault(middle, []).append(measured)
-        lead, error = mean(torch.cat(self.values[best]) - torch.cat(self.values[middle]))
-        return best if lead > error else middle
+        return settle(points, self.values, self.measure, len(self.stages), blend)
 
     def model(self, point: PathPoint) -> Model:
         spectrum, solution = self.solved[point.place].spectrum, self.solution(point)

@@ -6,16 +6,17 @@ left cannot be distinguished: each point has a weight by its distance from the b
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import row_offset, sum_over_ranks
+from rankfold.kernels.topk import top_k
 from rankfold.solvers.path import PathPoint
 from rankfold.solvers.shards import Shards
-from rankfold.types import Comm, Interactions, Judge
+from rankfold.types import Comm, Interactions, Judge, Model
 
 STAGES = (1, 1, 2, 4, 8)  # times the sample
 MAX_ERRORS = 2.0  # standard errors by which a difference may be wrong
@@ -46,6 +47,14 @@ def stages(judge: Judge, n: int, comm: Comm, shards: Shards | None) -> Iterator[
         if shards is not None:  # every process ranks the queries of all processes
             seen, (first, _) = shards.seen(seen), row_offset(len(queries), comm)
         yield RacingStage(queries, seen, slice(first, first + len(queries)))
+
+
+def histories_of(
+    stages: Iterable[RacingStage], rows: Interactions, given: Interactions | None
+) -> list[Interactions]:
+    """The histories of the queries of each stage. ``given`` are those that are not in ``rows``."""
+    known, device = rows if given is None else given, rows.offsets.device
+    return [known.select(one.queries.to(known.offsets.device)).to(device) for one in stages]
 
 
 def race(
@@ -82,6 +91,45 @@ def race(
     return {point: math.exp(-min(z, _MAX_DISTANCE)) for point, z in distances.items()}
 
 
+def settle(
+    points: Iterable[P],
+    values: dict[P, list[Tensor]],
+    measure: Callable[[list[P], int], dict[P, Tensor]],
+    n_stages: int,
+    middle_of: Callable[[dict[P, float]], P],
+) -> P:
+    """The mean of the points that may be the best, or the best if it is clearly better."""
+    weights = race(points, values, measure, n_stages)
+    best, middle = next(iter(weights)), middle_of(weights)
+    for stage in range(len(values.get(middle, [])), len(values[best])):
+        values.setdefault(middle, []).append(measure([middle], stage)[middle])
+    lead, error = mean(torch.cat(values[best]) - torch.cat(values[middle]))
+    return best if lead > error else middle
+
+
+def measure_scores(
+    judge: Judge,
+    stage: RacingStage,
+    points: Sequence[P],
+    most: int,
+    scores: Callable[[Sequence[P], slice], Iterable[tuple[P, Tensor]]],
+) -> dict[P, Tensor]:
+    """The metric at some points for the queries of a stage, at most ``most`` at a time.
+
+    ``scores`` gives the scores of all candidates [B, N] at each point for some places in the stage.
+    It may reuse their memory.
+    """
+    ids: dict[P, list[Tensor]] = {point: [] for point in points}
+    for start in range(0, len(stage.queries), most):
+        own = slice(start, min(start + most, len(stage.queries)))
+        hidden = stage.seen.part(own.start, own.stop)
+        places = hidden.query_of_pair().long(), hidden.candidates.long()
+        for point, block in scores(points, own):
+            block[places] = -torch.inf
+            ids[point].append(top_k(block, min(judge.depth, block.shape[1])).ids)
+    return {point: judge.values(stage.queries, torch.cat(parts)) for point, parts in ids.items()}
+
+
 def mean(values: Tensor) -> tuple[float, float]:
     """The mean and its standard error."""
     spread = float(values.double().std()) if len(values) > 1 else 0.0
@@ -113,6 +161,29 @@ def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
     if best.tail_weight > 0:
         tail = round(math.exp(mean_of(lambda point: math.log(point.tail_weight))), 3)
     return PathPoint(best.place, rank, threshold, discount, tail)
+
+
+def choice_notes(
+    values: Mapping[P, list[Tensor]], chosen: P, settings_of: Callable[[P], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Notes on a choice: each point with its score on all queries it was measured on."""
+    scores = {point: mean(torch.cat(own)) for point, own in values.items()}
+    points = [
+        {**settings_of(point), "score": score, "error": error}
+        for point, (score, error) in scores.items()
+    ]
+    score = scores[chosen][0]
+    course = [{"step": 1, "score": score}]
+    return {"chosen_by": "validation", "points": points, "score": score, "course": course}
+
+
+def describe_choice(model: Model, names: Sequence[str], tried: str = "points") -> str | None:
+    """The selected point in words. ``tried``: the note that lists all points."""
+    if "chosen_by" not in model.notes:
+        return None
+    point = ", ".join(f"{name} {model.config[name]:g}" for name in names)
+    points = f" from {len(model.notes[tried])} points" if tried in model.notes else ""
+    return f"chosen by {model.notes['chosen_by']}{points}: {point}"
 
 
 def evenly(queries: Tensor, n: int, comm: Comm) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from rankfold.config import Settings, setting
 from rankfold.methods.closed_form import spectral, tail
 from rankfold.methods.closed_form.path_search import PathSearch, fold
+from rankfold.methods.closed_form.racing import describe_choice
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.rg import row_sizes, target_line
 from rankfold.solvers.spectral import expected_share
@@ -46,6 +47,9 @@ class Config(Settings):
         "neighbours", help="scores beside those of the vectors; none: the vectors alone"
     )
     neighbours: int = setting(100, at_least=1, help="of each candidate, in the tail")
+    tail_reg: float = setting(
+        10.0, above=0, help="regularisation of the tail, as a multiple of the mean diagonal"
+    )
     tail_weight: float | None = setting(
         None, at_least=0, help="of the tail; at 1 its scores are as large as those of the vectors"
     )
@@ -56,6 +60,7 @@ class Config(Settings):
     weights: Literal["none", "grade"] = setting("none", help="grade: grades are confidences")
     used_with: ClassVar = {
         "neighbours": ("tail", "neighbours"),
+        "tail_reg": ("tail", "neighbours"),
         "tail_weight": ("tail", "neighbours"),
     }
 
@@ -110,13 +115,9 @@ def _extra(model: Model, rows: Interactions) -> Interactions:
 
 def _describe(model: Model) -> str | None:
     """The selected point of the path, in words."""
-    if "chosen_by" not in model.notes:
-        return None
     names = ["query_exponent", "candidate_exponent", "rank", "threshold", "discount"]
     names += ["tail_weight"] if model.config.get("tail_weight") is not None else []
-    point = ", ".join(f"{name} {model.config[name]:g}" for name in names)
-    points = f" from {len(model.notes['path'])} points" if "path" in model.notes else ""
-    return f"chosen by {model.notes['chosen_by']}{points}: {point}"
+    return describe_choice(model, names, tried="path")
 
 
 METHOD = Method(

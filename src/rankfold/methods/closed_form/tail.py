@@ -1,14 +1,19 @@
 """The tail of ``rg2``: what a decomposition of small rank leaves out, as sparse scores.
 
-With R the pairs, |I_x| and c_y the sizes of a query and of a candidate, C = R^T diag(|I_x|^-2a) R
-without its diagonal, and b a second exponent, the tail adds to the score of candidate z::
+With R the pairs, |I_x| and c_y the sizes of a query and of a candidate, two exponents a and b and
+the normalised co-occurrences::
 
-    sum_{y in I_x} r_xy c_y^-2b C_yz
+    G = diag(c^-b) R^T diag(|I_x|^-2a) R diag(c^-b)
 
-With G = diag(c^-b) C diag(c^-b) this is the history times diag(c^-b) G diag(c^b): all directions
-of the spectrum, each with its squared singular value, where the factors have the largest ones with
-about equal weight. Each row of G keeps its largest entries. The weight of the tail is relative: at
-1, its scores have the same mean square as those of the factors.
+each candidate y keeps the ``neighbours`` z with its largest entries. Their entries are replaced by
+the weights F of a regression on the neighbours (``solvers/local_regression.py``), and the tail adds
+to the score of candidate z::
+
+    sum_{y in I_x} r_xy c_y^-b F_yz c_z^b
+
+Without the cut this is the history times a function of the spectrum of G that grows with sigma^2
+and is bounded, but for its diagonal. The weight of the tail is relative: at 1, its scores have the
+same mean square as those of the factors.
 """
 
 from collections.abc import Mapping
@@ -18,12 +23,13 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.kernels.sparse import blocks
 from rankfold.kernels.threads import scratch
 from rankfold.methods.closed_form.racing import evenly
 from rankfold.objectives.rg import row_sizes
-from rankfold.solvers.neighbours import Neighbours, neighbours, thinned
-from rankfold.types import Interactions, Run
+from rankfold.solvers.local_regression import regressed
+from rankfold.solvers.neighbours import Neighbours, gram_diagonal, neighbours, thinned
+from rankfold.solvers.shards import Shards
+from rankfold.types import Comm, Interactions, Run
 
 QUERY_EXPONENT, CANDIDATE_EXPONENT = 0.375, 0.425  # a and b
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # tried on validation
@@ -32,20 +38,23 @@ _SPREAD_QUERIES = 512  # whose scores are compared
 _SPREAD_BLOCK = 64  # queries at a time
 
 
-def tail_neighbours(rows: Interactions, counts: Tensor, most: int, run: Run) -> Neighbours:
-    """c_y^-2b C_yz for the ``most`` strongest neighbours z of each candidate y.
+def tail_neighbours(
+    rows: Interactions, counts: Tensor, most: int, reg: float, run: Run
+) -> Neighbours:
+    """c_y^-b F_yz c_z^b for the ``most`` strongest neighbours z of each candidate y.
 
-    ``counts`` [N] are the candidates' sizes, at least 1.
+    ``counts`` [N] are the candidates' sizes, at least 1. ``reg`` is relative to the mean of the
+    diagonal of G. Each of several processes gets the rows of its share of the candidates.
     """
-    fewer, weight = thinned(rows, torch.Generator().manual_seed(run.rng.initial_seed()), run.comm)
-    sizes = row_sizes(rows).clamp(min=1e-30)
-    scale = counts**-CANDIDATE_EXPONENT
-    budget = {"memory_budget": run.memory_budget}
-    result = neighbours(
-        fewer, weight * sizes ** (-2 * QUERY_EXPONENT), scale, most, comm=run.comm, **budget
-    )
-    ratio = (scale[:, None] / scale[result.ids.long()]).float()
-    return Neighbours(result.ids, result.weights * ratio)
+    fewer, more = thinned(rows, torch.Generator().manual_seed(run.rng.initial_seed()), run.comm)
+    weight = row_sizes(rows).clamp(min=1e-30) ** (-2 * QUERY_EXPONENT)
+    scale, budget = counts**-CANDIDATE_EXPONENT, {"memory_budget": run.memory_budget}
+    table = neighbours(fewer, more * weight, scale, most, comm=run.comm, **budget)
+    diagonal = gram_diagonal(rows, weight, scale, run.comm)
+    table = regressed(table, diagonal, reg * float(diagonal.mean()), comm=run.comm, **budget)
+    own = scale[slice(*run.comm.share(len(scale)))]
+    ratio = (own[:, None] / scale[table.ids.long()]).float()
+    return Neighbours(table.ids, table.weights * ratio)
 
 
 def extra_scores(table: Neighbours, histories: Interactions, slope: Tensor) -> Interactions:
@@ -61,26 +70,40 @@ def extra_scores(table: Neighbours, histories: Interactions, slope: Tensor) -> I
     )
 
 
-def dense_scores(table: Neighbours, histories: Interactions) -> Tensor:
-    """The tail of each history, before its weight and the discount; [M, N]."""
+def dense_scores(
+    table: Neighbours, histories: Interactions, shards: Shards | None = None
+) -> Tensor:
+    """The tail of each history, before its weight and the discount; [M, N].
+
+    With ``shards`` the table and the histories have this process's candidates, and so do the
+    scores. The histories are of the queries of all processes.
+    """
+    n = len(table.ids) if shards is None else shards.n
     extra = extra_scores(table, histories, torch.ones_like(histories.offsets[1:]))
-    scores = scratch("tail", (histories.n_queries, len(table.ids)), table.weights).zero_()
+    places = extra.query_of_pair().long() * n + extra.candidates.long()
+    scores = scratch("tail", (histories.n_queries, n), table.weights).zero_()
     assert extra.grades is not None
-    return scores.view(-1).scatter_add_(0, extra.codes(), extra.grades).view_as(scores)
+    scores.view(-1).scatter_add_(0, places, extra.grades)
+    return scores if shards is None else shards.comm.scatter_sum(scores.T.contiguous()).T
 
 
 class Spread:
     """The mean squares of the scores of factors and of the tail, over some training queries."""
 
-    def __init__(self, rows: Interactions, counts: Tensor, run: Run) -> None:
+    def __init__(
+        self, rows: Interactions, counts: Tensor, comm: Comm, shards: Shards | None = None
+    ) -> None:
         every = torch.arange(rows.n_queries, device=rows.offsets.device)
-        self.rows, self.comm = rows.select(evenly(every, _SPREAD_QUERIES, run.comm)), run.comm
-        self.scale = (counts**-_DISCOUNT).float()
+        self.queries, self.comm = evenly(every, _SPREAD_QUERIES, comm), comm
+        self.rows, self.shards = rows.select(self.queries), shards
+        scale = (counts**-_DISCOUNT).float()
+        self.scale = scale if shards is None else scale[shards.rows]
 
     def of_tail(self, table: Neighbours) -> float:
-        total = 0.0
-        for start, stop in blocks(self.rows, _SPREAD_BLOCK, 2**20):
-            scores = dense_scores(table, self.rows.part(start, stop)).mul_(self.scale)
+        rows, total = self.rows if self.shards is None else self.shards.seen(self.rows), 0.0
+        for start in range(0, rows.n_queries, _SPREAD_BLOCK):
+            part = rows.part(start, min(start + _SPREAD_BLOCK, rows.n_queries))
+            scores = dense_scores(table, part, self.shards).mul(self.scale)
             total += float(scores.square_().sum(dtype=torch.float64))
         return sum_over_ranks(total, self.comm)
 
@@ -88,11 +111,13 @@ class Spread:
         """Row i, column j: the part of components i and j in the mean square; [K, K].
 
         With ``products`` [M, K] of the queries and ``vectors`` [N, K] the scores are products
-        (root vectors)^T, ``root`` [N]. Shrunk components have shrunk parts.
+        (root vectors)^T, ``root`` [N]. Shrunk components have shrunk parts. With shards there are
+        the rows of this process's candidates.
         """
         scaled = vectors * (root.float() * self.scale)[:, None]
         here = self.comm.sum((products.T @ products).double())
-        return here * (scaled.T @ scaled).double()
+        there = (scaled.T @ scaled).double()
+        return here * (there if self.shards is None else self.comm.sum(there))
 
 
 def relative_weight(parts: Tensor, shrunk: Tensor, tail: float) -> float:
@@ -103,7 +128,10 @@ def relative_weight(parts: Tensor, shrunk: Tensor, tail: float) -> float:
 
 
 def weighted(table: Neighbours, weight: float, discount: Tensor) -> dict[str, Tensor]:
-    """The tensors of a model: neighbours with final weights. ``discount`` [N] divides scores."""
+    """The tensors of a model: rows of the table with final weights.
+
+    ``discount`` [N] divides scores.
+    """
     weights = table.weights * weight / discount.float()[table.ids.long()]
     return {"neighbours": table.ids, "neighbour_weights": weights}
 

@@ -56,7 +56,7 @@ PROTOCOLS: dict[str, Protocol] = {
             "trials": 16,
             "refit": False,
         },
-        {"": {"ease": {"largest": 50_000}}},
+        {},
     ),
     "lightgcn": Protocol(
         "the splits of LightGCN, which BARS also uses",

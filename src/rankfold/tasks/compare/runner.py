@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankfold import storage
-from rankfold.errors import UserError
+from rankfold.errors import DiskError, UserError
 from rankfold.interrupts import deferred_interrupt
 from rankfold.models.grader import OPERATING, Grader
 from rankfold.models.load import load
@@ -41,6 +41,8 @@ def run_entry(plan: ComparePlan, entry: Entry) -> records.Outcome:
         tuned = _tuned(plan, entry, progress)
         settings = entry.settings if tuned is None else tuned["settings"]
         seeds = [_test_seed(plan, entry, settings, seed, progress) for seed in plan.seeds(entry)]
+    except DiskError:
+        raise  # of no method: the comparison is continued when the disk is as it should be
     except Exception as error:
         return records.Outcome(entry, _describe_error(plan, entry, error))
     return records.Outcome(entry, None, tuned, seeds)

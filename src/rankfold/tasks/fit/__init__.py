@@ -1,6 +1,7 @@
 """Fit a method: run its steps, keep the best on validation, stop early, survive a kill."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from inspect import cleandoc
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rankfold import config
+from rankfold import config, storage
 from rankfold.data.build.graded import hashes
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError, memory_errors
@@ -42,7 +43,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     plan = make_plan(method, data, options)
     hint = "try a smaller width or, if the method has them, a smaller batch_size or negatives"
     within = memory_errors(f"fit {method} with these settings", hint)
-    with within, limited_threads(own=plan.method.own_threads):
+    with within, limited_threads(own=plan.method.own_threads), _reserved(plan):
         return _fit(plan)
 
 
@@ -54,6 +55,23 @@ fit.__doc__ = "\n\n".join(
         *(listed(f"{name}: {method.summary}", method.config) for name, method in METHODS.items()),
     ]
 )
+
+
+@contextmanager
+def _reserved(plan: FitPlan) -> Iterator[None]:
+    """Hold ``MODEL.checkpoint`` from start to end, so that no other fit writes this model."""
+    if plan.out is None or plan.comm.rank > 0:
+        yield
+        return
+    path = checkpoint.path_of(plan.out)
+    with storage.write_errors(path):
+        path.mkdir(exist_ok=True)
+        with storage.locked(path, of=plan.out):
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.rmdir()  # nothing was saved in it
 
 
 def _fit(plan: FitPlan) -> Ranker | Grader:
@@ -81,7 +99,7 @@ def _find_checkpoint(plan: FitPlan) -> Checkpoint | None:
     if plan.out is None or not plan.options.resume:
         return None
     path = checkpoint.path_of(plan.out)
-    if not path.exists():
+    if not checkpoint.exists(path):
         return None
     saved = checkpoint.load(path, plan.comm)
     hint = "give the settings it was made with, or start over without --resume"

@@ -20,7 +20,7 @@ from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from rankfold import config, storage
 from rankfold.data.prepare import as_data
-from rankfold.errors import UserError
+from rankfold.errors import DiskError, UserError
 from rankfold.interrupts import deferred_interrupt
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
@@ -144,6 +144,8 @@ def _run_trial(plan: TunePlan, study: optuna.Study, before: list[Trial]) -> None
             folder.save_model(plan, model, number)
     except TrialPruned:
         state = TrialState.PRUNED
+    except DiskError:
+        raise  # says nothing about the settings: the trial is run again
     except _TRIAL_ERRORS as error:
         state, message = TrialState.FAIL, str(error)
     steps, seconds = len(report.history.entries), monotonic() - started

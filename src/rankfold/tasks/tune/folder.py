@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rankfold import storage
-from rankfold.errors import UserError, require
+from rankfold.errors import DiskError, UserError, require
 from rankfold.models.grader import Grader
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.tune.plan import State, Trial, TunePlan, best_of
@@ -53,10 +53,7 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
     try:
         database = optuna.storages.RDBStorage(f"sqlite:///{path}")
     except Exception as error:
-        raise UserError(
-            f"cannot open {plan.folder / _STUDY}: {str(error).splitlines()[0]}",
-            hint="remove the folder or choose another --out",
-        ) from error
+        raise _not_usable(plan, error) from error
     try:
         first_step = _UNPRUNED_STEPS + 1  # steps count from 1
         pruner = optuna.pruners.MedianPruner(_UNPRUNED_TRIALS, first_step)
@@ -71,9 +68,19 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
         for unfinished in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
             study.tell(unfinished.number, state=optuna.trial.TrialState.FAIL)
         yield study
+    except optuna.exceptions.StorageInternalError as error:
+        raise _not_usable(plan, error) from error
     finally:
         database.remove_session()
         database.engine.dispose()
+
+
+def _not_usable(plan: TunePlan, error: Exception) -> DiskError:
+    first = str(error.__cause__ or error).splitlines()[0]
+    return DiskError(
+        f"cannot use {plan.folder / _STUDY}: {first}",
+        hint="free some space and run it again, or remove the folder or choose another --out",
+    )
 
 
 def import_optuna() -> Any:
