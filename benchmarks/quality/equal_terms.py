@@ -49,14 +49,13 @@ SELECTED_BY = "ndcg@10"
 PATIENCE = 3  # the default of ``rankfold fit``
 SEEDS = {"rg2": 10}  # others: 1
 COSTS = {  # about how long a job takes on a GPU, relative to the others
-    1: ("popularity", "puresvd", "rg2-plain", "ease", "rg2"),
+    1: ("popularity", "puresvd", "rg2-plain", "ease", "rg2", "blend"),
     2: ("ials", "wrmf", "rg2-weighted", "rgx", "rg2-sampled", "rgx-sampled"),
     6: ("rg2-newton", "softmax", "bce", "bpr", "uib", "sampled-softmax"),
     9: ("ssl", "ssl-pop", "mns", "g-tower", "bir", "sparsemax"),
     12: ("xir", "sml"),
 }
 COST = {method: cost for cost, methods in COSTS.items() for method in methods}
-SETTINGS = {"ease": {"largest": 50_000}}  # a limit of memory
 
 
 class Job(NamedTuple):
@@ -159,10 +158,8 @@ def cached(name: str) -> Dataset:
 
 def result_of(job: Job, budget: float) -> dict[str, Any]:
     """Fit, refit and test."""
-    data, recipe = cached(job.data), METHODS[job.method]
-    known = {one.name for one in fields(recipe.config)}
-    settings = {k: v for k, v in SETTINGS.get(job.method, {}).items() if k in known}
-    settings |= {} if job.width is None else {"width": job.width}
+    data = cached(job.data)
+    settings = {} if job.width is None else {"width": job.width}
     about = {**job._asdict(), "device": str(DEVICE), "budget": budget}
     began = time.perf_counter()
     try:
