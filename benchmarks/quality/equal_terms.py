@@ -49,7 +49,7 @@ SELECTED_BY = "ndcg@10"
 PATIENCE = 3  # the default of ``rankfold fit``
 SEEDS = {"rg2": 10}  # others: 1
 COSTS = {  # about how long a job takes on a GPU, relative to the others
-    1: ("popularity", "puresvd", "rg2-plain", "ease", "rg2"),
+    1: ("popularity", "puresvd", "rg2-plain", "ease", "rg2", "blend"),
     2: ("ials", "wrmf", "rg2-weighted", "rgx", "rg2-sampled", "rgx-sampled"),
     6: ("rg2-newton", "softmax", "bce", "bpr", "uib", "sampled-softmax"),
     9: ("ssl", "ssl-pop", "mns", "g-tower", "bir", "sparsemax"),

@@ -7,6 +7,7 @@ process reads its own rows of it.
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,4 +157,7 @@ def describe_difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> 
 
 
 def remove(path: Path) -> None:
+    """Remove a folder; without its manifest, which goes first, the rest is a leftover."""
+    with suppress(OSError):
+        (path / storage.MANIFEST).unlink()
     shutil.rmtree(path, ignore_errors=True)

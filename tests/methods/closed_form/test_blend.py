@@ -123,7 +123,8 @@ def test_without_validation_the_parts_are_equal() -> None:
 
 
 def test_sweeps_of_a_part_end_where_validation_did(data: Dataset) -> None:
-    model = rf.fit("blend", data, first="ials", second="popularity", width=4).model
+    given = json.dumps({"ials": {"reg": 0.01, "background": 0.1}})
+    model = rf.fit("blend", data, first="ials", second="popularity", width=4, settings=given).model
     settings = json.loads(model.config["settings"])
     assert settings["ials"]["sweeps"] < METHODS["ials"].config().sweeps
     assert settings["ials"]["width"] == 4

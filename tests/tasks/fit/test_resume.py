@@ -256,3 +256,24 @@ def test_a_fit_that_was_killed_at_once_is_in_nobodys_way(data: Dataset, tmp_path
     (tmp_path / "model.checkpoint").mkdir()
     rf.fit("ials", data, out=tmp_path / "model", resume=True, **OPTIONS)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_kill_while_the_checkpoint_is_removed_spoils_nothing(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its state but with its manifest, the checkpoint would be damaged."""
+    options = {**OPTIONS, "checkpoint_seconds": 0}
+    out = tmp_path / "model"
+
+    def stop(path: Path, **_options: object) -> None:
+        for file in path.glob("state-*"):
+            file.unlink()
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rankfold.training.checkpoint.shutil.rmtree", stop)
+        with pytest.raises(Stop):
+            rf.fit("ials", data, out=out, **options)
+    assert not checkpoint.exists(checkpoint.path_of(out))
+    rf.fit("ials", data, out=out, resume=True, **options)
+    assert rf.load(out).model.method == "ials"
