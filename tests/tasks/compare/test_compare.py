@@ -70,7 +70,7 @@ def test_all_methods_have_the_same_width_and_other_defaults_a_second_row(
     plan = make_plan(rf.load_data(data), "d", methods, CompareOptions(out=tmp_path, **how))
     assert [(e.name, e.settings.get("width"), e.equal_terms) for e in plan.entries] == [
         ("rg2", 8, True),
-        ("rg2 width=256", 256, False),
+        ("rg2 width=512", 512, False),
         ("puresvd", 8, True),
         ("puresvd width=64", 64, False),
         ("given", 8, True),
@@ -80,7 +80,7 @@ def test_all_methods_have_the_same_width_and_other_defaults_a_second_row(
     results = rf.compare(data, "rg2,ease", out=tmp_path / "out", width=2, metrics="ndcg@10")
     assert results["width"] == 2
     widths = {method["name"]: method["settings"].get("width") for method in results["methods"]}
-    assert widths == {"rg2": 2, "rg2 width=256": 256, "ease": None}
+    assert widths == {"rg2": 2, "rg2 width=512": 512, "ease": None}
     assert results["tests"]["ndcg@10"]["best"] in ("rg2", "ease")
 
 

@@ -80,7 +80,7 @@ def test_comparison_has_the_published_rows(gowalla: Dataset, tmp_path: Path) -> 
     assert "--protocol lightgcn" in results["command"]
     assert results["width"] == 64
     widths = {method["name"]: method["settings"].get("width") for method in results["methods"]}
-    assert widths == {"rg2": 64, "rg2 width=256": 256, "popularity": None}
+    assert widths == {"rg2": 64, "rg2 width=512": 512, "popularity": None}
     rows = {row["name"]: row for row in results["published"]["rows"]}
     assert rows["LightGCN"]["metrics"] == {"recall@20": 0.183, "ndcg@20": 0.1554}
     assert "SIGIR 2020" in rows["LightGCN"]["origin"]

@@ -25,5 +25,5 @@ def test_help_of_fit_has_every_setting() -> None:
 
 
 def test_a_setting_is_listed_with_its_default_and_help() -> None:
-    assert "    width=256: largest rank, the length of the vectors\n" in (rf.fit.__doc__ or "")
+    assert "    width=512: largest rank, the length of the vectors\n" in (rf.fit.__doc__ or "")
     assert "    seed=0: seed of the random numbers\n" in (rf.fit.__doc__ or "")
