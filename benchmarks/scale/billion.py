@@ -41,7 +41,7 @@ from benchmarks.paths import RESULTS, SCRATCH
 from rankfold import storage
 from rankfold.data import folder
 from rankfold.data.build.dataset import fingerprint, pair_counts
-from rankfold.methods.closed_form import rg2
+from rankfold.methods.closed_form import path_search, tail
 from rankfold.solvers import spectral
 from rankfold.tasks.fit import plan
 from rankfold.types import Dataset, Interactions, Vocabulary
@@ -189,14 +189,18 @@ def _dataset(train: Interactions, sizes: Tensor) -> Dataset:
 
 PARTS = {  # of a fit, each without nested parts
     "check the pairs": (plan, "check_content"),
-    "objective": (rg2, "rg2"),
+    "objective": (path_search, "rg2"),
     "R V": (spectral.Target, "times"),
     "R^T W": (spectral.Target, "normal"),
     "transposes": (Interactions, "transpose"),
     "orthonormal": (spectral, "orthonormal"),
     "projection": (spectral._Space, "add"),
     "Ritz vectors": (spectral._Space, "decomposition"),
-    "fold": (rg2, "_fold"),
+    "fold": (path_search, "fold"),
+    "tail: fewer pairs": (tail, "thinned"),
+    "tail: neighbours": (tail, "neighbours"),
+    "tail: diagonal": (tail, "gram_diagonal"),
+    "tail: regression": (tail, "regressed"),
 }
 
 

@@ -56,7 +56,7 @@ class Config(Settings):
     first: str = setting("rg2", help="a method that answers histories")
     second: str = setting("ease", help="another one")
     settings: str = setting("{}", help='of both, as JSON: {"rg2": {"rank": 64}}')
-    width: int = setting(256, at_least=1, help="length of the vectors, of methods that have any")
+    width: int = setting(512, at_least=1, help="length of the vectors, of methods that have any")
     share: float | None = setting(
         None, at_least=0, at_most=1, help="of the second method's scores; none: by validation"
     )

@@ -16,9 +16,9 @@ class PopularityConfig(Settings):
 
 def fit(data: Dataset, _config: PopularityConfig, run: Run) -> Iterator[Step]:
     """The score of a candidate is the number of queries that chose it."""
-    train = data.split("train")
+    train = data.split("train").to(run.device)
     tensors = {
-        "queries": torch.ones(train.n_queries, 1),
+        "queries": torch.ones(train.n_queries, 1, device=run.device),
         "candidates": run.comm.sum(train.candidate_counts()).float()[:, None],
     }
     model = Model("popularity", {}, tensors)
@@ -30,7 +30,9 @@ METHOD = Method(
     config=PopularityConfig,
     data_kind="interactions",
     fit=fit,
-    open=lambda _model: Opened(histories=lambda rows: torch.ones(rows.n_queries, 1)),
+    open=lambda _model: Opened(
+        histories=lambda rows: torch.ones(rows.n_queries, 1, device=rows.offsets.device)
+    ),
     answers=("histories",),
     distributed=True,
 )

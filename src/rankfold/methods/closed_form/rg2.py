@@ -29,7 +29,7 @@ class Config(Settings):
     A setting of None is selected on validation. Without validation pairs ``DEFAULTS`` apply.
     """
 
-    width: int = setting(256, at_least=1, help="largest rank, the length of the vectors")
+    width: int = setting(512, at_least=1, help="largest rank, the length of the vectors")
     query_exponent: float | None = setting(
         None, at_least=-2, at_most=2, help="power of a query's size; the paper has -0.5"
     )
