@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rankfold.models.grader import Grader as Grader
     from rankfold.models.load import load as load
     from rankfold.models.ranker import Ranker as Ranker
+    from rankfold.tasks.blend import blend as blend
     from rankfold.tasks.compare import compare as compare
     from rankfold.tasks.evaluate import evaluate as evaluate
     from rankfold.tasks.export import export as export
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     load_data = _folder.load
 
 _HOMES = {  # of the names above, which only type checkers import
-    **{name: f"rankfold.tasks.{name}" for name in ("compare", "evaluate", "export", "fit", "tune")},
+    **{
+        name: f"rankfold.tasks.{name}"
+        for name in ("blend", "compare", "evaluate", "export", "fit", "tune")
+    },
     "Grader": "rankfold.models.grader",
     "METHODS": "rankfold.methods",
     "Ranker": "rankfold.models.ranker",

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from rankfold import __version__
 from rankfold.cli import (
+    blend,
     compare,
     demo,
     diagnose,
@@ -36,7 +37,7 @@ from rankfold.interrupts import INTERRUPTED, MESSAGE
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _PANELS = {
     "Get started": (demo, methods),
-    "Learn a model": (prepare, fit, tune, evaluate, compare, diagnose),
+    "Learn a model": (prepare, fit, tune, blend, evaluate, compare, diagnose),
     "Use a model": (search, predict, index, serve, export),
     "Change a model": (extend, forget),
     "Inspect a folder": (info, verify),

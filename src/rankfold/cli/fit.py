@@ -57,7 +57,7 @@ def command(
     if add is not None and connect().size > 1:
         raise UserError("--add works in one process only", hint="start it without torchrun")
     say, checkpoint = console(quiet=quiet or json), path_of(out)
-    finished = _announce(out, checkpoint, say, resume=options["resume"], adds=add is not None)
+    finished = announce(out, checkpoint, say, resume=options["resume"], adds=add is not None)
     shared = {name: options[name] for name in ("seed", "refit")}
     logged = {"method": method, "data": str(data), **shared, **given}
     where, score = track if connect().rank == 0 else None, options["metric"] or "score"
@@ -89,7 +89,7 @@ def command(
     say.print(f"{out}: {method}, {choice}")
 
 
-def _announce(out: Path, checkpoint: Path, say: Console, *, resume: bool, adds: bool) -> bool:
+def announce(out: Path, checkpoint: Path, say: Console, *, resume: bool, adds: bool) -> bool:
     """Say what becomes of an existing model or checkpoint; whether the model is finished."""
     from rankfold.tasks.update import exists
     from rankfold.training.checkpoint import exists as has_checkpoint

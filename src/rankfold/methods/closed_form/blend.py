@@ -66,7 +66,8 @@ class Config(Settings):
         settings_of.check(self)
         if self.first == self.second:
             raise UserError(
-                f"blend needs two methods, got {self.first} twice", hint="set first and second"
+                f"blend needs two methods, got {self.first} twice",
+                hint="choose another method for one of them",
             )
         for name, values in self.given.items():
             if name not in (self.first, self.second) or not isinstance(values, dict):
@@ -108,26 +109,31 @@ def blend_of(methods: Mapping[str, Method]) -> Method:
 def _fit(methods: Mapping[str, Method], data: Dataset, config: Config, run: Run) -> Iterator[Step]:
     """Both methods, then their shares: one step."""
     names = (config.first, config.second)
-    parts = {name: _fit_part(methods, name, data, config, run) for name in names}
+    parts = [_fit_part(methods, name, data, config, run) for name in names]
+    yield from blend_models(methods, parts, data, config, run)
+
+
+def blend_models(
+    methods: Mapping[str, Method], parts: Sequence[Model], data: Dataset, config: Config, run: Run
+) -> Iterator[Step]:
+    """The blend of two models that were fitted on ``data``: one step."""
     rows = data.split("train").to(run.device)
-    share, notes = _choose(methods, list(parts.values()), data, config, run)
+    share, notes = _choose(methods, parts, data, config, run)
     tensors = {
         f"{place}.{name}": tensor
-        for place, part in zip(("first", "second"), parts.values(), strict=True)
+        for place, part in zip(("first", "second"), parts, strict=True)
         for name, tensor in part.tensors.items()
         if name not in _HISTORY
     }
-    chosen = {name: dict(part.config) for name, part in parts.items()}
+    chosen = {part.method: dict(part.config) for part in parts}
     settings = asdict(replace(config, settings=json.dumps(chosen), share=share))
-    notes |= {"parts": {name: dict(part.notes) for name, part in parts.items()}}
+    notes |= {"parts": {part.method: dict(part.notes) for part in parts}}
     model = Model("blend", settings, {**tensors, **history_tensors(rows)}, notes)
     yield Step(1, 0.0, model, dict, final=True)
 
 
-def _fit_part(
-    methods: Mapping[str, Method], name: str, data: Dataset, config: Config, run: Run
-) -> Model:
-    """The model of one method: of its best step, if it is not self-tuning."""
+def find_part(methods: Mapping[str, Method], name: str) -> Method:
+    """A method by name; a UserError if it cannot be blended."""
     method = find(methods, name, "method")
     if "histories" not in method.answers or method.data_kind != "interactions" or name == "blend":
         able = [n for n, m in methods.items() if "histories" in m.answers and n != "blend"]
@@ -135,6 +141,21 @@ def _fit_part(
             f"{name} cannot be blended: it does not answer histories",
             hint=f"blend two of {', '.join(able)}",
         )
+    return method
+
+
+def with_sweeps(model: Model, number: int) -> Model:
+    """The model with the sweep that validation chose in its settings: a refit stops there."""
+    if "sweeps" not in model.config:
+        return model
+    return replace(model, config={**model.config, "sweeps": number})
+
+
+def _fit_part(
+    methods: Mapping[str, Method], name: str, data: Dataset, config: Config, run: Run
+) -> Model:
+    """The model of one method: of its best step, if it is not self-tuning."""
+    method = find_part(methods, name)
     known = {one.name for one in fields(method.config)}
     given = {"width": config.width} if "width" in known else {}
     settings = settings_of.build(method.config, given | config.given.get(name, {}))
@@ -147,10 +168,8 @@ def _fit_part(
             history.note(step, score)
             if history.is_over(step, _PATIENCE):
                 break
-        model = history.model
-        assert model is not None
-        if "sweeps" in known:  # a refit stops where validation did
-            model = replace(model, config={**model.config, "sweeps": history.number})
+        assert history.model is not None
+        model = with_sweeps(history.model, history.number)
         if method.finalize is not None:
             model = method.finalize(model, data.split("train").to(run.device), run)
     return model

@@ -40,11 +40,7 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     Under torchrun all processes fit one model together. Rank 0 writes and returns the full model.
     The other ranks return the rows of their own queries; a grader is complete on every rank.
     """
-    plan = make_plan(method, data, options)
-    hint = "try a smaller width or, if the method has them, a smaller batch_size or negatives"
-    within = memory_errors(f"fit {method} with these settings", hint)
-    with within, limited_threads(own=plan.method.own_threads), _reserved(plan):
-        return _fit(plan)
+    return fit_plan(make_plan(method, data, options))
 
 
 fit.__doc__ = "\n\n".join(
@@ -55,6 +51,14 @@ fit.__doc__ = "\n\n".join(
         *(listed(f"{name}: {method.summary}", method.config) for name, method in METHODS.items()),
     ]
 )
+
+
+def fit_plan(plan: FitPlan) -> Ranker | Grader:
+    """Carry out a plan whose checks are done."""
+    hint = "try a smaller width or, if the method has them, a smaller batch_size or negatives"
+    within = memory_errors(f"fit {plan.name} with these settings", hint)
+    with within, limited_threads(own=plan.method.own_threads), _reserved(plan):
+        return _fit(plan)
 
 
 @contextmanager
