@@ -193,6 +193,14 @@ def test_without_validation_given_settings_stay(data: Dataset) -> None:
 # ---------------------------------------------------------------------------- refit
 
 
+def test_a_fit_with_the_chosen_settings_is_the_same_model(data: Dataset) -> None:
+    chosen = rf.fit("rg2", data, width=6).model
+    again = rf.fit("rg2", data, **chosen.config).model
+    assert again.config == chosen.config
+    for name, tensor in chosen.tensors.items():
+        torch.testing.assert_close(again.tensors[name], tensor)
+
+
 def test_refit_uses_the_chosen_settings_on_all_pairs(data: Dataset) -> None:
     chosen = rf.fit("rg2", data, **OPTIONS).model.config
     refitted = rf.fit("rg2", data, refit=True, **OPTIONS).model

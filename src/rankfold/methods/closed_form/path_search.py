@@ -110,7 +110,7 @@ class PathSearch:
 
     def passes(self, place: int, inside: Mapping[str, Tensor] | None) -> Iterator[Decomposition]:
         target = Target(self.objective(place), self.run.memory_budget, self.shards)
-        rng = torch.Generator().manual_seed(self.run.rng.initial_seed() + place)
+        rng = torch.Generator().manual_seed(self.run.rng.initial_seed())  # as with these given
         tolerance = self.config.tolerance
         return decompose(target, self.config.width, rng, tolerance=tolerance, resume=inside)
 
