@@ -23,6 +23,7 @@ import torch
 import rankfold as rf
 from benchmarks.paths import RESULTS, SCRATCH, SHARED
 from benchmarks.peers.quadratic import PEERS, Fit, prepared, save_csr, start
+from rankfold.kernels.threads import limited_threads
 from rankfold.metrics import parse
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.objectives.quadratic import Objective, candidate_half, query_half
@@ -67,12 +68,13 @@ def one_round(data: Dataset, width: int, fits: dict[str, Fit | None]) -> dict[st
     for peer, fit in fits.items():
         if fit is not None:
             result |= of_peer(peer, fit, data, width)
-    result["decomposition"] = of_decomposition(data, width)
-    for name, objective in (
-        ("ials sweep", ials(data.split("train"), 0.003, 0.03)),
-        ("wrmf sweep", wrmf(data.split("train"), 1.0, 40.0)),
-    ):
-        result[name] = of_sweep(objective, width)
+    with limited_threads(own=True):  # as ``rankfold.fit`` does
+        result["decomposition"] = of_decomposition(data, width)
+        for name, objective in (
+            ("ials sweep", ials(data.split("train"), 0.003, 0.03)),
+            ("wrmf sweep", wrmf(data.split("train"), 1.0, 40.0)),
+        ):
+            result[name] = of_sweep(objective, width)
     began = process_time()
     ranker = rf.fit("rg2", data, width=width, metric="ndcg@20", validation_queries=QUERIES)
     result["rg2 tuned"] = process_time() - began

@@ -85,8 +85,11 @@ def command(
         say.print(f"{out} was already finished: nothing to do")
     if add is not None:
         say.print(describe_addition(notes["added"][-1]))
-    choice = find_method(method).describe(fitted.model) or describe_step(notes, notes["metric"])
-    say.print(f"{out}: {method}, {choice}")
+    recipe = find_method(method)
+    choice = recipe.describe(fitted.model)
+    if choice is None and recipe.self_tuning:
+        choice = "with the given settings"
+    say.print(f"{out}: {method}, {choice or describe_step(notes, notes['metric'])}")
 
 
 def announce(out: Path, checkpoint: Path, say: Console, *, resume: bool, adds: bool) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import blocks, csr, transposed
 from rankfold.kernels.threads import in_threads, n_threads
-from rankfold.types import Comm, Interactions, from_pairs
+from rankfold.types import Comm, Interactions
 
 MIN_PRODUCTS, PRODUCTS_PER_PAIR = 2**28, 16  # the larger bound applies
 _PRODUCT_BYTES = 64  # allocated for each product of a block, at most
@@ -134,12 +134,12 @@ def thinned(
     for start, stop in blocks(rows, rows.n_queries, _PAIRS):
         part = rows.part(start, stop)
         drawn = torch.rand(part.n_pairs, generator=rng).to(share.device)
-        kept = part.keep(drawn < share[start:stop].repeat_interleave(part.counts()))
-        parts.append((kept.query_of_pair().long() + start, kept.candidates, kept.grades))
-    queries, candidates, grades = zip(*parts, strict=True)
-    joined = None if rows.grades is None else torch.cat(grades)
-    shape = (rows.n_queries, rows.n_candidates)
-    return from_pairs(torch.cat(queries), torch.cat(candidates), joined, shape), weight
+        parts.append(part.keep(drawn < share[start:stop].repeat_interleave(part.counts())))
+    counts = torch.cat([part.counts() for part in parts])
+    candidates = torch.cat([part.candidates for part in parts])
+    grades = None if rows.grades is None else torch.cat([part.all_grades() for part in parts])
+    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    return Interactions(offsets, candidates, grades, rows.n_candidates), weight
 
 
 def _longest_history(sizes: Tensor, comm: Comm) -> int:
@@ -165,7 +165,7 @@ def _runs(
             0, part.query_of_pair().long(), sizes[part.candidates.long()]
         )
     total = torch.cat([products.new_zeros(1), comm.sum(products).cumsum(0)]).long()
-    most = memory_budget // (_PRODUCT_BYTES * n_threads())
+    most = memory_budget // 2 // (_PRODUCT_BYTES * n_threads())
     most = max(1, min(most, int(total[-1]) // _BLOCKS))
     return list(blocks(Interactions(total, columns.candidates, None, 0), columns.n_queries, most))
 

@@ -140,8 +140,8 @@ class Interactions(Lists):
     def keep(self, kept: Tensor) -> Interactions:
         """The pairs where ``kept`` [nnz] is true. All rows stay."""
         grades = None if self.grades is None else self.grades[kept]
-        queries, shape = self.query_of_pair()[kept], (self.n_queries, self.n_candidates)
-        return from_pairs(queries, self.candidates[kept], grades, shape)
+        before = torch.nn.functional.pad(kept.cumsum(0), (1, 0))  # kept pairs before each pair
+        return Interactions(before[self.offsets], self.candidates[kept], grades, self.n_candidates)
 
     def transpose(self) -> Interactions:
         """The same grades, candidates by queries."""
