@@ -32,18 +32,22 @@ UNIFORM: dict[str, Any] = {**GRADIENT, "weight_decay": 1e-6}
 WEIGHTED: dict[str, Any] = {"reg": 0.03, "alpha": 0.02}
 GRADED: dict[str, Any] = {"width": 16, "epochs": 6, "batch_size": 64}
 
+# Given settings: a choice among points that are almost equal may follow the rounding of a CPU.
+WITHOUT_TAIL: dict[str, Any] = {"width": 32, "query_exponent": -0.375, "candidate_exponent": 0.35}
+WITHOUT_TAIL |= {"rank": 32, "threshold": 0.5, "discount": 0.2}
+RG2 = {**WITHOUT_TAIL, "tail_weight": 4.0}
 EASE: dict[str, Any] = {"query_exponent": -0.2, "candidate_exponent": 0.2, "reg": 5.0}
 EASE |= {"candidate_reg": 0.5, "diagonal": 0.1, "discount": 0.1}
 
 SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small``
-    "rg2": {"width": 32},
+    "rg2": RG2,
     "rg2-plain": {"width": 16, "reg": 3.0},
     "rg2-weighted": {"width": 32, "sweeps": 4, **WEIGHTED},
     "rgx": {"width": 32, "sweeps": 4, **WEIGHTED},
     "ials": {"width": 32, "sweeps": 6, "reg": 0.003, "background": 0.03},
     "wrmf": {**ALTERNATING, "reg": 1.0, "alpha": 40.0},
     "ease": EASE,
-    "blend": {"share": 0.5, "settings": json.dumps({"rg2": {"width": 32}, "ease": EASE})},
+    "blend": {"share": 0.5, "settings": json.dumps({"rg2": RG2, "ease": EASE})},
     "puresvd": {"width": 16},
     "softmax": FULL,
     "sparsemax": {**GRADIENT, "lr": 0.01, "weight_decay": 1e-5},
@@ -60,7 +64,7 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
     "text-linear": {"epochs": 3},
 }
 MORE: dict[str, tuple[str, dict[str, Any]]] = {  # more cases: method and settings
-    "rg2 without tail": ("rg2", {"width": 32, "tail": "none"}),
+    "rg2 without tail": ("rg2", {**WITHOUT_TAIL, "tail": "none"}),
     "rg2-plain als": ("rg2-plain", {"solver": "als", "width": 16, "reg": 3.0, "sweeps": 4}),
     "rg2-weighted cholesky": ("rg2-weighted", {**ALTERNATING, **WEIGHTED, "inner": "cholesky"}),
     "rg2-weighted released": ("rg2-weighted", {**ALTERNATING, **WEIGHTED, "variant": "released"}),

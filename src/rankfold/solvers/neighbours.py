@@ -9,6 +9,7 @@ one product for each two pairs of a query, so very active queries dominate it: `
 them.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -58,8 +59,7 @@ def neighbours(
     n, device = rows.n_candidates, rows.candidates.device
     most = min(most, max(1, n - 1))
     columns = transposed(rows, memory_budget)
-    grades = None if rows.grades is None else rows.grades.float()
-    whole, factor = csr(rows, grades), scale.float()
+    factor = scale.float()
     first, last = comm.share(n)
     ids = torch.zeros(last - first, most, dtype=torch.int32, device=device)
     weights = torch.zeros(last - first, most, device=device)
@@ -68,7 +68,7 @@ def neighbours(
         start, stop = bounds
         part = columns.part(start, stop)
         left = query_weight.float()[part.candidates.long()] * part.all_grades()
-        counts, others, values = _entries(csr(part, left), whole)
+        counts, others, values = _entries(replace(part, grades=left), rows)
         if comm.size > 1:
             counts, others, values = _summed_over_ranks(counts, others, values, n, comm)
         own = range(max(start, first), min(stop, last))
@@ -170,13 +170,18 @@ def _runs(
     return list(blocks(Interactions(total, columns.candidates, None, 0), columns.n_queries, most))
 
 
-def _entries(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The number of entries of each row of a sparse product, their columns and values."""
-    if left.is_cuda or torch.backends.mkl.is_available():
-        product = left @ right
-    else:  # three times as slow
-        product = torch.sparse.mm(left.to_sparse_coo(), right.to_sparse_coo()).to_sparse_csr()
-    return product.crow_indices().diff().long(), product.col_indices().long(), product.values()
+def _entries(left: Interactions, rows: Interactions) -> tuple[Tensor, Tensor, Tensor]:
+    """The number of entries of each row of L R, their columns and values; L has few of the queries.
+
+    A product of two matrices in rows is twice as fast on a CPU, but loses memory in each call.
+    """
+    queries, place = left.candidates.unique(return_inverse=True)
+    some = rows.select(queries.long())
+    narrow = Interactions(left.offsets, place, left.grades, len(queries))
+    factors = csr(narrow, left.grades), csr(some, some.all_grades())
+    product = torch.sparse.mm(*(factor.to_sparse_coo() for factor in factors)).coalesce()
+    (row, columns), values = product.indices(), product.values()
+    return torch.bincount(row, minlength=left.n_queries), columns, values
 
 
 def _summed_over_ranks(
