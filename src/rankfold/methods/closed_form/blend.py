@@ -248,12 +248,12 @@ def _scaled(scores: Scores) -> Scores:
         filled = rows.counts().nonzero()[:, 0]
         if len(filled) == 0:
             return torch.zeros(rows.n_queries, rows.n_candidates, device=rows.offsets.device)
-        found = scores(rows.select(filled)).float()
-        spread = found.std(dim=1, keepdim=True, correction=0)
-        found /= torch.where(spread > 0, spread, torch.inf)
+        result = scores(rows.select(filled)).float()
+        spread = result.std(dim=1, keepdim=True, correction=0)
+        result /= torch.where(spread > 0, spread, torch.inf)
         if len(filled) == rows.n_queries:
-            return found
-        every = found.new_zeros(rows.n_queries, rows.n_candidates)
-        return every.index_copy_(0, filled, found)
+            return result
+        every = result.new_zeros(rows.n_queries, rows.n_candidates)
+        return every.index_copy_(0, filled, result)
 
     return scaled

@@ -157,11 +157,11 @@ class SettingsSearch:
         def scores(some: Sequence[EasePoint], own: slice) -> Iterator[tuple[EasePoint, Tensor]]:
             histories = self.histories[stage].part(own.start, own.stop)
             for _, same in groupby(sorted(some), key=lambda point: point[:_SYSTEM]):
-                alike = list(same)
-                system = system_of(self.rows, self.columns, alike[0])
+                similar = list(same)
+                system = system_of(self.rows, self.columns, similar[0])
                 solved = solutions(system, histories)
-                diagonal = self.diagonal(alike[0], system)
-                for point in alike:
+                diagonal = self.diagonal(similar[0], system)
+                for point in similar:
                     yield point, solved * system.columns(point, diagonal)
 
         return measure_scores(self.judge, self.stages[stage], points, most, scores)
