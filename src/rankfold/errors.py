@@ -44,14 +44,15 @@ def find(registry: Mapping[str, T], name: str, what: str) -> T:
     return registry[name]
 
 
-def require(module: str, what: str, extra: str, package: str | None = None) -> Any:
-    """An optional module, or a UserError: ``what`` needs its package, ``extra`` installs it."""
+def require(module: str, what: str, extra: str | None = None, package: str | None = None) -> Any:
+    """An optional module, or a UserError: ``what`` needs its package; ``extra`` installs it too."""
     try:
         return import_module(module)
     except ImportError:
+        name = package or module
         raise UserError(
-            f"{what} needs {package or module}, which is not installed",
-            hint=f"pip install 'rankfold[{extra}]'",
+            f"{what} needs {name}, which is not installed",
+            hint=f"pip install {name}" if extra is None else f"pip install 'rankfold[{extra}]'",
         ) from None
 
 

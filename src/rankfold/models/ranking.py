@@ -6,18 +6,20 @@ best rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rankfold.errors import pluralize
 from rankfold.models.search import NO_FILTER, Filter, union
-from rankfold.types import Interactions, Key, Side, Texts, TopK, Vocabulary, from_pairs
+from rankfold.types import Interactions, Key, Side, Tabular, Texts, TopK, Vocabulary, from_pairs
 from rankfold.types.vocabulary import listed
 
 if TYPE_CHECKING:
@@ -26,13 +28,53 @@ if TYPE_CHECKING:
 By = Literal["queries", "history", "text", "candidates"]
 
 
-class Ranking(NamedTuple):
-    """Ranked lists in keys, best first."""
+class RankedList(NamedTuple):
+    """The results of one query, best first."""
+
+    query: Any  # its key, text or history
+    keys: list[Key]
+    scores: NDArray[np.float32]  # as many as keys
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking(Tabular):
+    """Ranked lists in keys, best first. Iteration gives a ``RankedList`` for each query."""
 
     keys: list[list[Key]]  # a list is shorter than K where there are fewer candidates
     scores: NDArray[np.float32]  # [B, K], -inf beyond the end of a list
     texts: list[list[str | None]] | None = None  # beside the keys; None: no candidate has one
     inputs: Sequence[Any] = ()  # of each list; keys as the model holds them
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[RankedList]:
+        for query, keys, scores in zip(self._queries(), self.keys, self.scores, strict=True):
+            yield RankedList(query, keys, scores[: len(keys)])
+
+    def __repr__(self) -> str:
+        return f"<Ranking: {pluralize(len(self), 'list')} of up to {self.scores.shape[1]}>"
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row per result: query, rank, candidate, score, and text if candidates have one."""
+        lengths = [len(keys) for keys in self.keys]
+        places = np.arange(len(self)).repeat(lengths)
+        columns = {
+            "query": pl.Series(self._queries()).gather(places),
+            "rank": pl.Series([*chain(*map(range, lengths))], dtype=pl.Int32) + 1,
+            "candidate": pl.Series([*chain(*self.keys)]),
+            "score": np.concatenate([np.empty(0, np.float32), *(row.scores for row in self)]),
+        }
+        if self.texts is not None:
+            columns["text"] = pl.Series([*chain(*self.texts)], dtype=pl.String)
+        return pl.DataFrame(columns)
+
+    def _repr_html_(self) -> str:
+        return str(self.to_polars()._repr_html_())
+
+    def _queries(self) -> Sequence[Any]:
+        """The input of each list; its place if there is none."""
+        return self.inputs or range(len(self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,8 +206,10 @@ def _rank(
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
     parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
     return [
-        _in_keys(ranker.candidates, TopK(ids[:, : spec.k], scores[:, : spec.k]))._replace(
-            inputs=spec.inputs if keys is None else listed(keys.keys, own)
+        _in_keys(
+            ranker.candidates,
+            TopK(ids[:, : spec.k], scores[:, : spec.k]),
+            spec.inputs if keys is None else listed(keys.keys, own),
         )
         for spec, own, ids, scores in parts
     ]
@@ -201,7 +245,7 @@ def _as_pairs(lists: Sequence[Tensor], n_candidates: int) -> Interactions:
 # ---------------------------------------------------------------------------------- rows -> keys
 
 
-def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
+def _in_keys(candidates: Vocabulary, top: TopK, inputs: Sequence[Any]) -> Ranking:
     """Lists in keys, and the texts beside them."""
     ids, scores = top.ids.cpu(), top.scores.cpu()
     lengths, width = (ids >= 0).sum(dim=1).tolist(), ids.shape[1]
@@ -209,7 +253,7 @@ def _in_keys(candidates: Vocabulary, top: TopK) -> Ranking:
     keys, texts = listed(candidates.keys, rows), candidates.texts
     shown = None if texts is None else listed(texts, rows)
     beside = None if shown is None else _lists(shown, lengths, width)
-    return Ranking(_lists(keys, lengths, width), scores.numpy(), beside)
+    return Ranking(_lists(keys, lengths, width), scores.numpy(), beside, inputs)
 
 
 def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any]]:

@@ -52,5 +52,6 @@ from rankfold.types.methods import kept_histories as kept_histories
 from rankfold.types.spaces import Choices as Choices
 from rankfold.types.spaces import Range as Range
 from rankfold.types.spaces import Space as Space
+from rankfold.types.tables import Tabular as Tabular
 from rankfold.types.vocabulary import Key as Key
 from rankfold.types.vocabulary import Vocabulary as Vocabulary
