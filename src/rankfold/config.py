@@ -18,7 +18,7 @@ import tomllib
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -163,6 +163,10 @@ def describe_type(config: type[Any], name: str) -> str:
 def build(config: type[T], values: Mapping[str, Any]) -> T:
     """Fill ``config`` from ``values``. Unknown names and values of another type are refused."""
     check_names(config, values)
+    for one in fields(config):  # type: ignore[arg-type]
+        if one.default is MISSING and one.default_factory is MISSING and one.name not in values:
+            hint = one.metadata[_DECLARED].help if _DECLARED in one.metadata else ""
+            raise UserError(f"`{one.name}` is required", hint=hint)
     kinds = get_type_hints(config)
     built = config(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
     check_use(built, values)

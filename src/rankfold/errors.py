@@ -9,15 +9,33 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _LONGEST = 4000  # characters of a message or a hint
+_OPTION = re.compile(
+    r"(?<!\S)--(?P<name>[a-z][a-z-]*)(?:[ =](?P<value>[A-Z][A-Z,.]*\b|[\w.:,@]*\d[\w.:,@]*))?"
+)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
 
 class UserError(ValueError):
-    """Bad input, described in one sentence; ``hint`` says how to fix it."""
+    """Bad input, described in one sentence; ``hint`` says how to fix it.
+
+    Hints name options as on the command line. A traceback shows them as Python writes them.
+    """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(_clipped(message))
         self.hint = _clipped(hint)
+        if self.hint:
+            self.add_note(f"hint: {in_python(self.hint)}")
+
+
+def in_python(hint: str) -> str:
+    """Options as keyword arguments: ``--query-column NAME`` becomes ``query_column=NAME``."""
+
+    def keyword(match: re.Match[str]) -> str:
+        name, value = match["name"].replace("-", "_"), match["value"]
+        return f"{name}={value}" if value else name
+
+    return _OPTION.sub(keyword, hint)
 
 
 def _clipped(text: str) -> str:
@@ -37,8 +55,13 @@ def format_error(message: str, hint: str | None) -> str:
 
 def find(registry: Mapping[str, T], name: str, what: str) -> T:
     """The entry of that name; a UserError with similar names if there is none."""
+    if not isinstance(name, str):
+        raise UserError(
+            f"the {what} must be a name, got {type(name).__name__}",
+            hint=f"known: {', '.join(registry)}",
+        )
     if name not in registry:
-        near = get_close_matches(name, registry, n=3)
+        near = get_close_matches(name.lower(), registry, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(registry)}"
         raise UserError(f"there is no {what} {name!r}", hint=hint)
     return registry[name]

@@ -39,7 +39,9 @@ def test_tables_have_a_row_per_result(ranking: Ranking) -> None:
     assert pl.from_arrow(ranking.to_arrow()).equals(table)
 
 
-def test_a_history_is_its_own_query_and_an_empty_ranking_has_the_same_columns(ranking: Ranking) -> None:
+def test_a_history_is_its_own_query_and_an_empty_ranking_has_the_same_columns(
+    ranking: Ranking,
+) -> None:
     model = rf.fit("rg2-plain", PAIRS, width=3, reg=0.01)
     history = model.search(history=["tea"], k=2)
     assert history.to_polars()["query"].to_list() == [["tea"], ["tea"]]

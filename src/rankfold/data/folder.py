@@ -98,7 +98,7 @@ def load(path: str | Path, comm: Comm = SINGLE_PROCESS) -> Dataset:
     Each of several processes gets the pairs, texts and features of its own queries, or its share of
     the graded rows of each split. Graded rows, and pairs from one file, are memory-mapped.
     """
-    folder = storage.read(Path(path), "data")
+    folder = storage.read(path, "data")
     with storage.check_contents(folder.path):
         return _dataset(folder, comm)
 

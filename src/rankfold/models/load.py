@@ -24,7 +24,7 @@ def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
         index: searches the vectors of a model that ranks: a key of ``INDEXES``, built when first
             needed. Default: the index in the folder, or exact search.
     """
-    return open_folder(storage.read(Path(path), "model", full=True), index)
+    return open_folder(storage.read(path, "model", full=True), index)
 
 
 def open_folder(folder: storage.Folder, index: str | None = None) -> Ranker | Grader:

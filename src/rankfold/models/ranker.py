@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +91,16 @@ class Ranker:
                 f"`search` takes one input, got {' and '.join(given) or 'none'}",
                 hint="give one of queries, history, text, candidates",
             )
-        if k < 1:
-            raise UserError(f"`k` must be at least 1, got {k}", hint="default: 10")
+        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
+            raise UserError(
+                f"`k` must be a whole number of at least 1, got {k!r}", hint="default: 10"
+            )
         ((by, value),) = given.items()
         inputs = _listed(value)
         request = SearchSpec(
-            by,  # type: ignore[arg-type]
+            by,
             [inputs] if by == "history" else [*map(str, inputs)] if by == "text" else inputs,
-            k,
+            int(k),
             _listed(exclude),
             None if allow is None else _listed(allow),
             include_seen,

@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from rankfold.storage.private import PrivateFile
 
 
-def read(path: Path, kind: str | None = None, *, full: bool = False) -> Folder:
+def read(path: str | Path, kind: str | None = None, *, full: bool = False) -> Folder:
     """Open a folder that ``write`` made.
 
     ``full`` compares each whole file with its checksum, not only its size and its head.
     """
-    return open_stable(path, kind, partial(verify, full=full))
+    if not isinstance(path, str | Path):
+        what = f"a {kind or 'folder'}"
+        raise UserError(f"expected {what} or its path, got {type(path).__name__}", hint="")
+    return open_stable(Path(path), kind, partial(verify, full=full))
 
 
 def open_stable(path: Path, kind: str | None, use: Callable[[Folder], Folder]) -> Folder:

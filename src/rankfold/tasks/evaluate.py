@@ -7,20 +7,21 @@ from typing import Any
 from rankfold import config
 from rankfold.data.folder import load as load_data
 from rankfold.data.folder import part
+from rankfold.data.prepare import as_data
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
-from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking
+from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking, test_pairs
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 from rankfold.types import Dataset, Progress, SplitName, silent
 
 
 def evaluate(
     model: Ranker | Grader | str | Path,
-    data: Dataset | str | Path,
+    data: Any,
     *,
     split: SplitName = "test",
     metrics: Sequence[str] | str | None = None,
@@ -42,7 +43,8 @@ def evaluate(
 
     Args:
         model: a model or its folder.
-        data: prepared data or its folder.
+        data: prepared data or its folder; for a model that ranks also a table or matrix of pairs,
+            which are all taken as test pairs: what the model has seen is hidden.
         split: validation or test.
         metrics: names with a cut-off, or with a false-positive rate; None: the defaults.
         propensity: A and B of psp and psn; counts are of the data's training pairs.
@@ -53,8 +55,13 @@ def evaluate(
         graded: for a model that grades, the fields of ``Certainty``.
     """
     comm = connect()
-    data = part(data, comm) if isinstance(data, Dataset) else load_data(data, comm)
     model = model if isinstance(model, Ranker | Grader) else load(model)
+    if isinstance(data, str | Path):
+        data = load_data(data, comm)
+    elif isinstance(data, Dataset) or isinstance(model, Grader):
+        data = part(data, comm)
+    else:
+        data = part(test_pairs(model, as_data(data)), comm)
     if split not in ("validation", "test"):
         raise UserError(
             f"`split` must be validation or test, got {split!r}", hint="use --split test"

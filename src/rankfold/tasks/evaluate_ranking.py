@@ -1,15 +1,16 @@
 """How well a model ranks a held-out split: every candidate is ranked, seen pairs are hidden."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.data.build.align import renumber, rows_of, same_keys
+from rankfold.data.build.align import arrange, merge, renumber, rows_of, same_keys
 from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
 from rankfold.distributed.connection import connect
@@ -30,11 +31,11 @@ from rankfold.tasks.tally import (
     reads,
     sum_over_ranks,
 )
-from rankfold.types import Dataset, Interactions, Progress, SplitName, silent
+from rankfold.types import Dataset, Interactions, Progress, SplitName, Tabular, silent
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Tabular):
     """Means over queries, and the values of each query.
 
     The psp of a query is its psp-raw over the mean best psp-raw of all queries. The mean of these
@@ -47,13 +48,17 @@ class Evaluation:
     unknown: int  # queries left out: the model does not know them
     trained_on: int  # pairs of the split that the model was fitted on: values are too high
     metrics: Mapping[str, float]
-    per_query: Mapping[str, NDArray[np.float32]]  # in the order of ``rows``
-    rows: NDArray[np.int64]  # the scored queries' rows in the data
+    per_query: Mapping[str, NDArray[np.float32]] = field(repr=False)  # in the order of ``rows``
+    rows: NDArray[np.int64] = field(repr=False)  # the scored queries' rows in the data
     propensity: Propensity | None = None  # None: no metric is propensity-scored
     strata: Sequence[Stratum] = ()  # empty by default
 
     def __getitem__(self, metric: str) -> float:
         return self.metrics[metric]
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row per metric: metric, value."""
+        return pl.DataFrame({"metric": [*self.metrics], "value": [*self.metrics.values()]})
 
     def to_json(self) -> dict[str, Any]:
         names = ("split", "queries", "without_positive", "unknown", "trained_on", "metrics")
@@ -133,6 +138,25 @@ def evaluate_ranking(
         rows=comm.gather(rows + data.first).numpy(),
         propensity=None if weights is None else chosen,
         strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
+    )
+
+
+def test_pairs(ranker: Ranker, pairs: Dataset) -> Dataset:
+    """Data whose test split has these pairs, and whose training pairs the model has seen."""
+    queries = merge(ranker.queries, pairs.queries.keys)
+    candidates = merge(ranker.candidates, pairs.candidates.keys)
+
+    def placed(rows: Interactions, own: Ranker | Dataset) -> Interactions:
+        columns = candidates.find(own.candidates.keys)
+        return arrange(renumber(rows, columns, len(candidates)), own.queries.find(queries.keys))
+
+    return Dataset(
+        kind="interactions",
+        train=placed(ranker.seen, ranker),
+        validation=None,
+        test=placed(pairs.split("train"), pairs),
+        queries=queries,
+        candidates=candidates,
     )
 
 

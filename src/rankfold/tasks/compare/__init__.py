@@ -10,7 +10,7 @@ from rankfold.data.prepare import as_data
 from rankfold.tasks.compare.plan import make_plan
 from rankfold.tasks.compare.protocols import with_protocol
 from rankfold.tasks.compare.records import open_folder
-from rankfold.tasks.compare.results import assemble, to_csv
+from rankfold.tasks.compare.results import Comparison, assemble
 from rankfold.tasks.compare.runner import run_entry
 from rankfold.tasks.options import CompareOptions
 from rankfold.types import Dataset
@@ -18,7 +18,7 @@ from rankfold.types import Dataset
 
 def compare(
     data: Dataset | str | Path, methods: Sequence[str] | str | None = None, **options: Any
-) -> dict[str, Any]:
+) -> Comparison:
     """Tune, fit and test methods in the same way; write ``results.json`` and ``results.csv``.
 
     An unfinished comparison in the folder is resumed.
@@ -30,7 +30,8 @@ def compare(
         options: the fields of ``CompareOptions``; ``out`` is required.
 
     Returns:
-        The document written; ``rankfold.report.compare.write`` makes a page of it.
+        The document written, which is also a table with a row per method and metric;
+        ``rankfold.report.compare.write`` makes a page of it.
     """
     name = str(data) if isinstance(data, str | Path) else "DATA"
     loaded = as_data(data)
@@ -43,5 +44,5 @@ def compare(
         checked.progress("testing differences", 0.0)
         results = assemble(plan, outcomes)
         storage.write_text(plan.out / "results.json", storage.to_json(results, indent=1))
-        storage.write_text(plan.out / "results.csv", to_csv(results))
+        storage.write_text(plan.out / "results.csv", results.to_polars().write_csv())
     return results

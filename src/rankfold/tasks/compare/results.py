@@ -1,7 +1,5 @@
 """The results of a comparison as a JSON document and a table; docs/reference/results.md."""
 
-import csv
-import io
 import os
 import platform
 import re
@@ -12,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
@@ -25,13 +24,35 @@ from rankfold.tasks.compare.plan import ComparePlan, command_of
 from rankfold.tasks.compare.published import published
 from rankfold.tasks.compare.records import Outcome
 from rankfold.tasks.statistics import Floats
+from rankfold.types import Tabular
 
 _FORMAT = 1
 _SIGNIFICANCE = 0.05  # a method is tied with the best unless its p is below
+_COLUMNS = {
+    **dict.fromkeys(("name", "method", "metric"), pl.String()),
+    **dict.fromkeys(("mean", "low", "high"), pl.Float64()),
+    **dict.fromkeys(("seeds", "error"), pl.String()),
+}
 _N_WITH_EXAMPLES = 2  # the best methods keep their examples
 
 
-def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+class Comparison(dict[str, Any], Tabular):
+    """The document of a comparison."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row per method and metric; one row for a failed method."""
+        rows: list[dict[str, Any]] = []
+        for method in self["methods"]:
+            first = {"name": method["name"], "method": method["method"]}
+            if method["error"] is not None:
+                rows.append({**first, "error": method["error"]["message"]})
+            for metric, value in method["metrics"].items():
+                seeds = " ".join(map(str, value["seeds"]))
+                rows.append({**first, "metric": metric, **value, "seeds": seeds})
+        return pl.DataFrame(rows, schema=_COLUMNS)
+
+
+def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> Comparison:
     """The document that ``docs/reference/results.md`` describes."""
     done = [outcome for outcome in outcomes if outcome.error is None]
     graded = plan.data.kind == "graded"
@@ -41,49 +62,35 @@ def assemble(plan: ComparePlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     good.sort(key=lambda method: -method["metrics"][plan.metrics[0]]["mean"])
     for method in good[_N_WITH_EXAMPLES:]:
         method["examples"] = None
-    return {
-        "format": _FORMAT,
-        "data": {
-            "name": plan.data_name,
-            "kind": plan.data.kind,
-            "fingerprint": plan.data.fingerprint,
-            "summary": dict(plan.data.summary),
-            "grades": names_of(plan.data.candidates) if graded else None,
-        },
-        "split": "test",
-        "queries": done[0].records[0]["queries"] if done else None,
-        "selected_by": plan.selected_by,
-        "metrics": list(plan.metrics),
-        "budget": {"trials": plan.options.trials, "seconds": plan.seconds},
-        "seeds": list(range(plan.options.seeds)),
-        "refit": plan.refits,
-        "width": _common_width(outcomes),
-        "patience": plan.options.patience,
-        "versions": storage.versions(),
-        "machine": _machine(),
-        "command": command_of(plan),
-        "methods": methods,
-        "tests": tests,
-        "sweep": _tabulate_sweep(plan, methods),
-        "protocol": plan.options.protocol,
-        "published": published(plan.options.protocol, plan.data.summary, plan.metrics),
-    }
-
-
-def to_csv(results: Mapping[str, Any]) -> str:
-    """One row per method and metric; one row for a failed method."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["name", "method", "metric", "mean", "low", "high", "seeds", "error"])
-    for method in results["methods"]:
-        first = [method["name"], method["method"]]
-        if method["error"] is not None:
-            writer.writerow([*first, "", "", "", "", "", method["error"]["message"]])
-        for metric, value in method["metrics"].items():
-            seeds = " ".join(map(str, value["seeds"]))
-            ends = (value["mean"], value["low"], value["high"])
-            writer.writerow([*first, metric, *ends, seeds, ""])
-    return text.getvalue()
+    return Comparison(
+        {
+            "format": _FORMAT,
+            "data": {
+                "name": plan.data_name,
+                "kind": plan.data.kind,
+                "fingerprint": plan.data.fingerprint,
+                "summary": dict(plan.data.summary),
+                "grades": names_of(plan.data.candidates) if graded else None,
+            },
+            "split": "test",
+            "queries": done[0].records[0]["queries"] if done else None,
+            "selected_by": plan.selected_by,
+            "metrics": list(plan.metrics),
+            "budget": {"trials": plan.options.trials, "seconds": plan.seconds},
+            "seeds": list(range(plan.options.seeds)),
+            "refit": plan.refits,
+            "width": _common_width(outcomes),
+            "patience": plan.options.patience,
+            "versions": storage.versions(),
+            "machine": _machine(),
+            "command": command_of(plan),
+            "methods": methods,
+            "tests": tests,
+            "sweep": _tabulate_sweep(plan, methods),
+            "protocol": plan.options.protocol,
+            "published": published(plan.options.protocol, plan.data.summary, plan.metrics),
+        }
+    )
 
 
 # ---------------------------------------------------------------------------------- methods
