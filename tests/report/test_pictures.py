@@ -115,6 +115,18 @@ def test_every_line_and_the_chosen_point_are_drawn() -> None:
     assert {"4", "8", "rank (log scale)"} <= set(texts)
 
 
+def test_a_rank_is_drawn_at_its_best_weight_of_the_tail() -> None:
+    path = [entry(-0.5, 0.0, rank, 0.0, 0.2, score=0.1 * rank) for rank in (1, 2)]
+    path += [{**path[1], "tail_weight": weight, "score": 0.1 * weight} for weight in (1.0, 4.0)]
+    root = ElementTree.fromstring(path_svg(path, path[3], "ndcg@10"))
+    (line,) = (line.get("points", "").split() for line in polylines(root).values())
+    assert len(line) == 2
+    rings = [mark for mark in root.iter(f"{SVG}path") if mark.get("d") == RING]
+    assert len(rings) == 2  # in the chart and in the legend
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert "chosen: 0.4000 with discount 0.2, tail weight 4" in texts
+
+
 def test_equal_scores_are_drawn() -> None:
     path = [entry(-0.5, 0.0, rank, 0.0, 0.2, score=0.0) for rank in (1, 2)]
     assert "nan" not in path_svg(path, path[0], "ndcg@10")

@@ -93,12 +93,19 @@ def command(
             f"hint: set {_TOKEN_VARIABLE}, or use --token-file\n"
         )
     sizes = {"body": max_body, "batch": max_batch, "k": max_k, "text": max_text}
-    limits = Limits(**sizes, requests=max_requests, timeout=timeout)
-    reading = Reading(None if memory is None else int(memory * 2**30), any_kind)
-    log = Log(requests=not quiet)
+    settings = Settings(
+        folders=folders,
+        host=host,
+        port=port,
+        limits=Limits(**sizes, requests=max_requests, timeout=timeout),
+        token=token,
+        grace=grace,
+        reading=Reading(None if memory is None else int(memory * 2**30), any_kind),
+        log=Log(requests=not quiet),
+        on_ready=_print_ready,
+    )
     start = serve if processes == 1 else partial(serve_by_processes, processes)
-    settings = Settings(limits=limits, token=token, grace=grace, reading=reading)
-    start(folders, host, port, settings=settings, log=log, on_ready=_print_ready)
+    start(settings)
 
 
 def _print_ready(url: str, models: Sequence[str]) -> None:

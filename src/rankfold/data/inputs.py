@@ -15,12 +15,13 @@ from rankfold.data.options import GRADED_ONLY, Input, Preparation, flag, is_defa
 from rankfold.data.read import keel, memory
 from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
 from rankfold.data.read.columns import NONE, PairColumns
-from rankfold.data.read.documents import DocumentColumns, Documents, read_documents
+from rankfold.data.read.documents import DocumentColumns, read_documents
 from rankfold.data.read.files import base_suffix, expand, lines
 from rankfold.data.read.graded_rows import RowOptions, drop_named, read_all
 from rankfold.data.read.images import ImageShape
 from rankfold.data.read.keyed_tables import check_source, open_table, open_texts
-from rankfold.data.read.reading import BadRows, RawRows, Reading
+from rankfold.data.read.reading import BadRows, Reading
+from rankfold.data.read.results import Documents, RawRows
 from rankfold.data.read.tables import is_text, read_frame, read_table, stack
 from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES

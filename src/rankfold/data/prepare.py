@@ -29,8 +29,8 @@ from rankfold.data.build.side_features import SideTables
 from rankfold.data.inputs import check_tables, read_inputs, read_tables
 from rankfold.data.options import Input, Preparation
 from rankfold.data.read import memory
-from rankfold.data.read.documents import Documents
 from rankfold.data.read.reading import Reading
+from rankfold.data.read.results import Documents
 from rankfold.data.sources import SOURCES
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError

@@ -6,6 +6,8 @@ it checks all ranks at once, and so it does after SIGTERM, which the launcher se
 when one process dies. The first rank to announce a shutdown is the one that reports it.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import select
@@ -35,7 +37,7 @@ RESUME_HINT = "run the same command with --resume, also on fewer ranks"
 class RunEnded(UserError):
     """The run ended because of another process."""
 
-    def __init__(self, shutdown: "Shutdown", *, reported: bool) -> None:
+    def __init__(self, shutdown: Shutdown, *, reported: bool) -> None:
         super().__init__(shutdown.message, hint=shutdown.hint)
         self.code = shutdown.code
         self.reported = reported  # by another rank
@@ -66,7 +68,7 @@ class ProcessId(NamedTuple):
 class Heartbeat:
     """The heartbeat of one rank; it checks the others once it is started."""
 
-    def __init__(self, store: "Store", rank: int, size: int, *, is_host: bool) -> None:
+    def __init__(self, store: Store, rank: int, size: int, *, is_host: bool) -> None:
         self._store, self.rank, self.size = store, rank, size
         self._is_host = is_host  # the store ends with this process
         self.shutdown: Shutdown | None = None

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, uniforms
-from rankfold.encoders.towers import moments
 from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Graded, OwnRows
 
@@ -101,6 +100,16 @@ def scale_numbers(numbers: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor,
     missing = numbers.isnan()
     scaled = (numbers - mean).mul_(scale).masked_fill_(missing, 0.0)
     return scaled.clamp_(-10, 10), missing.float()
+
+
+def moments(numbers: Tensor, comm: Comm = SINGLE_PROCESS) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / deviation of each column; 0 and 1 for a column without numbers."""
+    there = ~numbers.isnan()
+    count = comm.sum(there.sum(dim=0)).clamp(min=1)
+    values = numbers.nan_to_num(0.0).double()
+    mean = comm.sum(values.sum(dim=0)) / count
+    variance = comm.sum((torch.where(there, values - mean, 0.0) ** 2).sum(dim=0)) / count
+    return mean.float(), torch.where(variance > 0, variance.rsqrt(), 1.0).float()
 
 
 def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.encoders.row_inputs import moments
 from rankfold.encoders.tables import INITIAL_STD, look_up, table
 from rankfold.types import Comm, Features
 
@@ -134,16 +135,6 @@ class _FeatureVectors(nn.Module):
         places = torch.where(categories < 0, unknown, categories + self.first)
         vectors: Tensor = scaled @ self.slopes + self.levels(places).sum(dim=-2)
         return vectors
-
-
-def moments(numbers: Tensor, comm: Comm = SINGLE_PROCESS) -> tuple[Tensor, Tensor]:
-    """Mean and 1 / deviation of each column; 0 and 1 for a column without numbers."""
-    there = ~numbers.isnan()
-    count = comm.sum(there.sum(dim=0)).clamp(min=1)
-    values = numbers.nan_to_num(0.0).double()
-    mean = comm.sum(values.sum(dim=0)) / count
-    variance = comm.sum((torch.where(there, values - mean, 0.0) ** 2).sum(dim=0)) / count
-    return mean.float(), torch.where(variance > 0, variance.rsqrt(), 1.0).float()
 
 
 def small_linear(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:

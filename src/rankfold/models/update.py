@@ -14,8 +14,9 @@ from rankfold.data.build.align import arrange, changed_rows, merge, own_pairs, r
 from rankfold.data.build.features import align
 from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
-from rankfold.data.read.keyed_tables import KeyedTable, TextTable, as_texts, open_table, open_texts
+from rankfold.data.read.keyed_tables import as_texts, open_table, open_texts
 from rankfold.data.read.reading import BadRows
+from rankfold.data.read.results import KeyedTable, TextTable
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.search import has_own_search, ranks_by_text, union

@@ -33,7 +33,8 @@ def diagnosis_svg(chart: Chart) -> str:
 def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metric: str) -> str:
     """Validation score by rank: a colour per pair of exponents, a dash per threshold.
 
-    The lines are at the discount at which the ranks were scored; a ring marks the chosen point.
+    The lines are at the discount at which the ranks were scored, each rank with its best weight of
+    the tail. A ring marks the chosen point.
 
     Args:
         path: the entries of ``notes["path"]``.
@@ -47,24 +48,33 @@ def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metri
     thresholds = list(dict.fromkeys(entry["threshold"] for entry in shown))
     series = []
     for (i, pair), (j, threshold) in product(enumerate(pairs), enumerate(thresholds)):
-        places = sorted(
-            (entry["rank"], entry["score"])
-            for entry in shown
-            if _exponents(entry) == pair and entry["threshold"] == threshold
-        )
+        scores: dict[int, float] = {}  # by rank
+        for entry in shown:
+            if _exponents(entry) == pair and entry["threshold"] == threshold:
+                rank, score = entry["rank"], entry["score"]
+                scores[rank] = max(score, scores.get(rank, score))
         style = look(i)._replace(dash=DASHES[j % len(DASHES)])
         plain = " (plain)" if pair == (-0.5, 0.0) else ""
         name = f"exponents {pair[0]:g}, {pair[1]:g}{plain}, threshold {threshold:g}"
-        series.append(Series(name, style, [Point(*place) for place in places]))
+        series.append(Series(name, style, [Point(*place) for place in sorted(scores.items())]))
     for entry in path:
-        if all(entry[name] == chosen[name] for name in _PATH_SETTINGS):
-            name = f"chosen: {entry['score']:.4f} with discount {entry['discount']:g}"
+        if _settings(entry) == _settings(chosen):
+            tail = f", tail weight {_tail(entry):g}" if _tail(entry) else ""
+            name = f"chosen: {entry['score']:.4f} with discount {entry['discount']:g}{tail}"
             point = Point(entry["rank"], entry["score"])
             series.append(Series(name, _CHOSEN, [point], joined=False))
     x = _rank_scale(sorted({entry["rank"] for entry in path}))
     y = scales.linear(metric, [point.y for one in series for point in one.points])
     title = f"{metric} on the validation sample by rank, popularity discount {discount:g}"
     return picture(title, x, y, series)
+
+
+def _settings(entry: Mapping[str, Any]) -> list[float]:
+    return [*(entry[name] for name in _PATH_SETTINGS), _tail(entry)]
+
+
+def _tail(entry: Mapping[str, Any]) -> float:
+    return entry.get("tail_weight") or 0.0
 
 
 def _exponents(entry: Mapping[str, Any]) -> tuple[float, float]:

@@ -11,10 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,6 +21,7 @@ import torch
 
 from rankfold import storage
 from rankfold.errors import UserError
+from rankfold.models.imports import imported
 from rankfold.serve.channel import Channel
 from rankfold.serve.folders import Folders
 from rankfold.serve.limits import fit_open_files
@@ -65,21 +65,13 @@ class _Worker:
         self.send(message, [copy.handle for copy in folder.copies.values()])
 
 
-def serve_by_processes(
-    n_processes: int,
-    folders: Mapping[str, Path],
-    host: str,
-    port: int,
-    *,
-    settings: Settings,
-    log: Log,
-    on_ready: Callable[[str, Sequence[str]], None],
-) -> None:
+def serve_by_processes(n_processes: int, settings: Settings) -> None:
     """Like ``serve``, with several processes. SIGHUP replaces them one after another."""
     if not sys.platform.startswith("linux"):
         raise UserError("several processes on one port need Linux", hint="leave --processes out")
+    folders, host, log = settings.folders, settings.host, settings.log
     limits = fit_open_files(settings.limits, len(folders))
-    sockets = listen_together(host, port, n_processes)
+    sockets = listen_together(host, settings.port, n_processes)
     url = url_of(sockets[0])
     hosts = None if settings.token else allowed_hosts(host)
     start = {
@@ -90,6 +82,7 @@ def serve_by_processes(
         "grace": settings.grace,
         "requests": log.requests,
         "threads": torch.get_num_threads(),
+        "modules": imported,
     }
     log.write("listening", address=url, connections=limits.connections, processes=n_processes)
     events: SimpleQueue[int | BaseException] = SimpleQueue()
@@ -105,7 +98,7 @@ def serve_by_processes(
         try:
             sources.load()
             sources.follow()
-            on_ready(url, processes.lines())
+            settings.on_ready(url, processes.lines())
         except BaseException as error:
             events.put(error)
 

@@ -1,8 +1,5 @@
 """Requests to a model that ranks, several at a time, its keys, and the answers as JSON."""
 
-import difflib
-import re
-from bisect import bisect_left
 from collections.abc import Hashable, Sequence
 from functools import reduce
 from operator import or_
@@ -19,7 +16,6 @@ from rankfold.serve.limits import Limits
 from rankfold.types import Key, Vocabulary
 
 DEPTHS = (10, 20, 50, 100, 200, 500)  # k is raised to one of them, so that requests share a search
-NEIGHBOURS = 100  # keys before and after an unknown one that are compared with it
 _MAX_COMPARED = 100  # characters of a key that are compared
 _BLOCK_SIZE = 100_000  # keys that are searched for a text at a time
 
@@ -91,23 +87,13 @@ def _entries(
 
 
 def unknown(keys: Vocabulary, key: Key, what: str, *, near: bool) -> HttpError:
-    """The problem of an unknown key; ``near``: the hint names similar keys."""
-    like = _near(keys, str(key)[:_MAX_COMPARED]) if near else []
+    """The problem of an unknown key; ``near``: the hint names similar ones of its neighbours.
+
+    These are few keys: other requests wait.
+    """
+    like = keys.nearest(str(key)[:_MAX_COMPARED], among_all=False) if near else []
     named = f"did you mean {', '.join(map(repr, like))}?" if like else ""
     return HttpError(404, f"unknown {what} {key!r}", named or f"GET /keys?side={what} finds keys")
-
-
-def _near(keys: Vocabulary, key: str) -> list[Key]:
-    """Three similar keys among the neighbours in key order: few, since other requests wait."""
-    held = keys.keys
-    wanted: Key = key
-    if keys.holds_integers:
-        wanted = int(key) if re.fullmatch(r"-?[0-9]{1,18}", key) else 0
-    place = bisect_left(held, wanted)
-    around = {str(each): each for each in held.slice(max(0, place - NEIGHBOURS), 2 * NEIGHBOURS)}
-    containing = [each for each in around if key.lower() in each.lower()]
-    like = difflib.get_close_matches(key, around, n=3, cutoff=0.5) or containing[:3]
-    return [around[each] for each in like]
 
 
 def described(keys: Vocabulary, rows: Sequence[int], name: str) -> list[dict[str, Any]]:

@@ -28,35 +28,25 @@ from rankfold.serve.protocol import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a server answers."""
+    """What a server answers for, where, and how."""
 
+    folders: Mapping[str, Path]  # of the models, by name
+    host: str
+    port: int  # 0: a free one
     limits: Limits
     token: str | None  # that requests must send; None: none is needed
     grace: float  # seconds for open requests to finish after a signal
     reading: Reading
+    log: Log
+    on_ready: Callable[[str, Sequence[str]], None]
+    """Called with the URL and a line per model, once the models are loaded."""
 
 
-def serve(
-    folders: Mapping[str, Path],
-    host: str,
-    port: int,
-    *,
-    settings: Settings,
-    log: Log,
-    on_ready: Callable[[str, Sequence[str]], None],
-) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Args:
-        folders: model folders by name.
-        host: the address to listen on.
-        port: 0 picks a free port.
-        settings: how the server answers.
-        log: where lines go.
-        on_ready: called with the URL and a line per model once these are loaded.
-    """
+def serve(settings: Settings) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    folders, host, log = settings.folders, settings.host, settings.log
     limits = fit_open_files(settings.limits, len(folders))
-    listening = listen(host, port)
+    listening = listen(host, settings.port)
     url = url_of(listening)
     metrics = Metrics()
     models = Models(folders, limits, log, metrics)
@@ -70,7 +60,7 @@ def serve(
             sources.load()
             sources.follow()
             cards = [slot.now().card for slot in models.slots.values()]
-            on_ready(url, list(map(line_of, cards)))
+            settings.on_ready(url, list(map(line_of, cards)))
         except BaseException as error:
             errors.append(error)
             server.should_exit = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Key = int | str
 MAX_SINGLE_LOOKUPS = 32  # at most this many keys are looked up one by one
-NEIGHBOURS = 200  # keys on either side that are compared with an unknown key
+NEIGHBOURS = 100  # keys on either side that are compared with an unknown key
 _MAX_SAME_PREFIX = 2000  # keys with the same first letters that are compared with it
 
 
@@ -124,15 +125,23 @@ class Vocabulary:
         named = f"did you mean {', '.join(map(repr, near))}?" if near else ""
         return UserError(f"unknown {what} {key!r}", hint=named or "no known key is similar")
 
-    def nearest(self, key: str, n: int = 3) -> list[Key]:
-        """Up to ``n`` known keys that are similar to ``key``."""
+    def nearest(self, key: str, n: int = 3, *, among_all: bool = True) -> list[Key]:
+        """Up to ``n`` known keys that are similar to ``key``.
+
+        Compared are its neighbours in key order and, ``among_all``, keys that contain it or begin
+        with the same letters.
+        """
         import difflib
 
         import polars as pl
 
-        text = self.keys.cast(pl.String)
-        place = int(self.keys.search_sorted(key)) if not self.holds_integers else 0
-        around = text.slice(max(0, place - NEIGHBOURS), 2 * NEIGHBOURS)
+        key = key.encode(errors="replace").decode()  # polars refuses half of a surrogate pair
+        wanted: Key = key
+        if self.holds_integers:
+            wanted = int(key) if re.fullmatch(r"-?[0-9]{1,18}", key) else 0
+        place = bisect_left(self.keys, wanted)
+        around = self.keys.slice(max(0, place - NEIGHBOURS), 2 * NEIGHBOURS).cast(pl.String)
+        text = self.keys.cast(pl.String) if among_all else around
         lower = text.str.to_lowercase()
         containing = text.filter(lower.str.contains(key.lower(), literal=True)).head(NEIGHBOURS)
         same_prefix = text.filter(lower.str.starts_with(key[:2].lower())).head(_MAX_SAME_PREFIX)

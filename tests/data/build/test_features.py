@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold.data.build.features import align, doubt
-from rankfold.data.read.keyed_tables import check_common, open_table
+from rankfold.data.read.keyed_tables import open_table
+from rankfold.data.read.results import check_common
 from rankfold.errors import UserError
 from rankfold.types import Columns, Features, Vocabulary
 

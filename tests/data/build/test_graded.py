@@ -19,7 +19,8 @@ from rankfold.data.build.graded import assign
 from rankfold.data.build.grades import GradedRows
 from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
-from rankfold.data.read.reading import LINE, RawRows
+from rankfold.data.read.reading import LINE
+from rankfold.data.read.results import RawRows
 from rankfold.errors import UserError
 from rankfold.types import Columns, Graded
 

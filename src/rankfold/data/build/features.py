@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from rankfold.data.read.columns import listing
-from rankfold.data.read.keyed_tables import KeyedTable
 from rankfold.data.read.reading import LINE
+from rankfold.data.read.results import KeyedTable
 from rankfold.data.read.values import TEXT_TYPES
 from rankfold.errors import UserError, pluralize
 from rankfold.types import Columns, Features, Vocabulary

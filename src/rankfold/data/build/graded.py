@@ -20,7 +20,8 @@ from rankfold.data.build import features, split
 from rankfold.data.build.grades import VALUES_SHOWN, GradedRows
 from rankfold.data.build.pairs import Pairs
 from rankfold.data.read import images
-from rankfold.data.read.reading import LINE, RawRows, Reading
+from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.results import RawRows
 from rankfold.errors import UserError
 from rankfold.types import (
     SPLITS,

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from rankfold.data.build import features
 from rankfold.data.read.columns import listing
-from rankfold.data.read.reading import LINE, BadRows, RawRows
+from rankfold.data.read.reading import LINE, BadRows
+from rankfold.data.read.results import RawRows
 from rankfold.data.read.values import TEXT_TYPES
 from rankfold.errors import UserError
 

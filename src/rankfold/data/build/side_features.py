@@ -17,7 +17,7 @@ from torch import Tensor
 from rankfold.data.build import features, tokens
 from rankfold.data.build.align import arrange, merge
 from rankfold.data.build.pairs import Pairs, renumber
-from rankfold.data.read.keyed_tables import KeyedTable, TextTable, check_common
+from rankfold.data.read.results import KeyedTable, TextTable, check_common
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
 
 

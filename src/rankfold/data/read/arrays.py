@@ -18,7 +18,8 @@ from numpy.lib.format import read_array
 from torch import Tensor
 
 from rankfold.data.read.columns import listing
-from rankfold.data.read.reading import LINE, RawRows
+from rankfold.data.read.reading import LINE
+from rankfold.data.read.results import RawRows
 from rankfold.errors import UserError
 
 NAMES = {

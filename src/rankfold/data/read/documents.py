@@ -7,8 +7,7 @@ unusable rows. A line is ``text TAB labels``, with spaces between labels.
 Documents are the queries, labels the candidates. A document without labels is kept, without pairs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from shlex import quote
@@ -21,13 +20,13 @@ from rankfold.data.read.columns import NONE, choose, find_usual, listing
 from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import (
     USUAL_NAMES,
-    TextTable,
     as_words,
     is_separated,
     line_numbers,
     numbered_lines,
 )
 from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.results import Documents, TextTable
 from rankfold.data.read.tables import collect, read_columns, row_lines
 from rankfold.data.read.values import (
     TEXT_TYPES,
@@ -43,15 +42,6 @@ _LABEL_SEPARATORS = "|;,"  # besides white space
 _OBJECTS_SAMPLED = 1000  # of a file of JSON lines, for the names of its columns
 Chosen = tuple[str | None, str, str]  # the columns of keys, if there is one, texts and labels
 _NUMBER = "number"  # the column of rows without keys: first their lines, then their numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Documents:
-    """Pairs of documents and labels, and the texts of either."""
-
-    pairs: pl.LazyFrame  # query, candidate[, grade][, split]
-    tables: Mapping[str, TextTable]  # by side; each of their keys gets a row
-    excluded: pl.DataFrame | None = None  # query, candidate: never returned, and no pairs
 
 
 class DocumentColumns(NamedTuple):

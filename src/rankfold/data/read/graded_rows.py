@@ -16,7 +16,8 @@ import torch
 from rankfold.data.read import arrays, images, keel, memory
 from rankfold.data.read.columns import listing
 from rankfold.data.read.files import expand, home_of
-from rankfold.data.read.reading import LINE, BadRows, RawRows, Reading
+from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.data.read.results import RawRows
 from rankfold.data.read.tables import collect, is_text, read_columns, row_lines
 from rankfold.data.read.values import concat, concat_frames, keys_of, row_numbers, text_columns
 from rankfold.errors import UserError

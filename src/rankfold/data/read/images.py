@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.data.read.reading import LINE, RawRows, Reading
+from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.results import RawRows
 from rankfold.errors import UserError, require
 
 if TYPE_CHECKING:

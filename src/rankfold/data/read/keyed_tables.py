@@ -6,7 +6,6 @@ The columns are kept as they were read. ``build.features`` turns them into featu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from rankfold.data.read import memory, record_reader
 from rankfold.data.read.columns import find_usual, listing
 from rankfold.data.read.files import base_suffix, expand
 from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.data.read.results import KeyedTable, TextTable
 from rankfold.data.read.tables import collect, is_text, read_columns
 from rankfold.data.read.values import TEXT_TYPES, canonical, check_distinct, keys_of, text_columns
 from rankfold.errors import UserError
-from rankfold.types import Columns, Texts, Vocabulary
+from rankfold.types import Columns
 
 USUAL_NAMES = {
     "text": "text title sentence abstract content body description name words",
@@ -30,17 +30,6 @@ USUAL_NAMES = {
 }
 FEATURES = "features"
 ACCEPTED = "pass a path, or a polars, pandas or Arrow table"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedTable:
-    """A table by key, its columns as they were read."""
-
-    name: str
-    keys: pl.Series  # Int64 or text, without nulls or repeats
-    values: pl.DataFrame  # the other columns
-    bad: BadRows  # rows that were dropped
-    words: frozenset[str] = frozenset()  # columns of categories, even if their values are numbers
 
 
 def open_table(
@@ -102,46 +91,6 @@ def _key_column(
     if wanted is None and not free:
         raise UserError(f"{table} has no key column", hint=f"{listing(names)}; name it")
     return wanted or (usual if usual in free else free[0])
-
-
-def check_common(table: KeyedTable | TextTable, keys: Vocabulary) -> None:
-    """A UserError if a table has none of the keys."""
-    if not bool((keys.find(table.keys) >= 0).any()):
-        theirs, ours = (", ".join(map(repr, part.head(3))) for part in (table.keys, keys.keys))
-        raise UserError(
-            f"{table.name} has no key in common with the data",
-            hint=f"its keys are {theirs}, ..., those of the data {ours}, ...",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """The texts of one side by key: words, bags of tokens, or the keys only."""
-
-    name: str
-    keys: pl.Series  # Int64 or text, without nulls or repeats
-    words: pl.Series | None = None  # String, null where missing
-    bags: Texts | None = None
-    n_tokens: int = 0  # all tokens of the bags are below it
-    bad: BadRows = field(default_factory=BadRows)  # rows that were dropped
-
-    @property
-    def has_texts(self) -> bool:
-        return self.words is not None or self.bags is not None
-
-    def with_keys(self, keys: pl.Series) -> TextTable:
-        """The table with all of ``keys``, without words for the new ones; some must be common."""
-        assert self.words is not None
-        check_common(self, Vocabulary.of(keys))
-        if self.keys.dtype != keys.dtype:
-            odd = next(key for key in self.keys if not str(key).isdecimal())
-            raise UserError(
-                f"{self.name} has the key {odd!r}, but the keys of the labels are numbers",
-                hint="labels are numbered from 0",
-            )
-        more = keys.filter(~keys.is_in(self.keys.implode()))
-        words = self.words.extend_constant(None, len(more))
-        return replace(self, keys=pl.concat([self.keys, more]), words=words)
 
 
 def open_texts(

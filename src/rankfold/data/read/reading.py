@@ -1,26 +1,18 @@
-"""The context of every reader: a record of bad rows, a scratch folder, a progress callback.
-
-Also the result of the readers of graded rows.
-"""
+"""The context of every reader: a record of bad rows, a scratch folder, a progress callback."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
-from torch import Tensor
 
-from rankfold.data.read.files import lines
 from rankfold.errors import pluralize
 from rankfold.types import Progress, silent
 
-T = TypeVar("T")
 PLACES_SHOWN = 3
 LINE = "\0line"  # the column with a row's line or number; no input column has this name
 SPOOL_ROWS = 500_000
@@ -83,54 +75,6 @@ class Reading:
     def new_file(self) -> Path:
         """A path for a new temporary file."""
         return self.scratch / f"{len(list(self.scratch.iterdir()))}.parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class RawRows:
-    """Rows as they were read."""
-
-    name: str
-    table: pl.DataFrame  # the columns of features; the place of each row in ``LINE``
-    grades: pl.Series | None  # as written, null where missing
-    keys: pl.Series | None = None
-    images: Tensor | None = None  # [n, height, width, channels] uint8
-    splits: NDArray[np.uint8] | None = None  # as numbers; None: the input has no splits
-    order: Sequence[str] | None = None  # of the grades, lowest first, if the input has one
-    grade_hint: str | None = None  # for missing grades; None: list the columns
-    words: frozenset[str] = frozenset()  # columns of categories, even if their values are numbers
-    without: Mapping[str, str] = field(default_factory=dict)  # dropped columns, and why
-    set_aside: Mapping[str, int] = field(default_factory=dict)  # reasons for dropped rows, counts
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def take(self, kept: NDArray[np.bool_]) -> RawRows:
-        """The rows where ``kept`` [n] is true."""
-        if kept.all():
-            return self
-        mask = pl.Series(kept)
-        parts = {name: getattr(self, name) for name in ("table", "grades", "keys")}
-        series = {name: part.filter(mask) for name, part in parts.items() if part is not None}
-        arrays = {name: getattr(self, name) for name in ("images", "splits")}
-        taken = {name: array[kept] for name, array in arrays.items() if array is not None}
-        return replace(self, **series, **taken)
-
-    def in_split(self, number: int) -> RawRows:
-        """The same rows, all in one split."""
-        return replace(self, splits=np.full(len(self), number, dtype=np.uint8))
-
-
-def parse_lines(path: Path, parse: Callable[[str], Iterable[T]], reading: Reading) -> Iterator[T]:
-    """The rows that ``parse`` finds in each line of a text; a line that it refuses is a bad row."""
-    for number, line in lines(path):
-        if not line:
-            continue
-        try:
-            rows = parse(line)
-        except (ValueError, SyntaxError, TypeError, AttributeError, KeyError, RecursionError):
-            reading.bad.add("an unreadable line", f"{path.name}:{number}")
-        else:
-            yield from rows
 
 
 def scan_csv(path: Path, schema: Mapping[str, Any], **options: Any) -> pl.LazyFrame:

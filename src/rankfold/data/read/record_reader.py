@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
-from rankfold.data.read.files import base_suffix, open_binary
+from rankfold.data.read.files import base_suffix, lines, open_binary
 from rankfold.data.read.reading import LINE, Reading, spool
 from rankfold.errors import UserError
 
+T = TypeVar("T")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 MAX_RECORD_LINES = 1000  # of one quoted field; then its quote counts as never closed
 NOT_UTF8 = "bytes that are not UTF-8"
@@ -253,3 +254,19 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | str) else None
+
+
+# ---------------------------------------------------------------------------------- other lines
+
+
+def parse_lines(path: Path, parse: Callable[[str], Iterable[T]], reading: Reading) -> Iterator[T]:
+    """The rows that ``parse`` finds in each line of a text; a line that it refuses is a bad row."""
+    for number, line in lines(path):
+        if not line:
+            continue
+        try:
+            rows = parse(line)
+        except (ValueError, SyntaxError, TypeError, AttributeError, KeyError, RecursionError):
+            reading.bad.add("an unreadable line", f"{path.name}:{number}")
+        else:
+            yield from rows

@@ -25,10 +25,9 @@ import polars as pl
 import torch
 
 from rankfold.data.read import record_reader, sparse_text
-from rankfold.data.read.documents import Documents
 from rankfold.data.read.files import lines
-from rankfold.data.read.keyed_tables import TextTable
 from rankfold.data.read.reading import Reading
+from rankfold.data.read.results import Documents, TextTable
 from rankfold.data.read.sparse_text import MAX_SIZE, Sparse, read_sparse
 from rankfold.errors import UserError
 from rankfold.types import TEST, TRAIN, Texts

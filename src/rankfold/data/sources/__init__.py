@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankfold.data.read.documents import Documents
-from rankfold.data.read.reading import RawRows, Reading
+from rankfold.data.read.reading import Reading
+from rankfold.data.read.results import Documents, RawRows
 from rankfold.data.sources import (
     amazon,
     debian,

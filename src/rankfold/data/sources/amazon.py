@@ -18,7 +18,8 @@ from typing import Any
 import polars as pl
 
 from rankfold.data.read.files import lines
-from rankfold.data.read.reading import Reading, parse_lines, scan_csv, spool
+from rankfold.data.read.reading import Reading, scan_csv, spool
+from rankfold.data.read.record_reader import parse_lines
 from rankfold.errors import UserError
 
 _SCHEMA = {"query": pl.String, "candidate": pl.String, "grade": pl.Float64, "time": pl.Int64}

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from rankfold.data.read.documents import Documents
-from rankfold.data.read.keyed_tables import TextTable
 from rankfold.data.read.reading import Reading, scan_csv
+from rankfold.data.read.results import Documents, TextTable
 from rankfold.data.sources import tsv
 
 FOLDER = Path(__file__).parents[1] / "bundled" / "debian"

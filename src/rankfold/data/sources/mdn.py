@@ -6,8 +6,8 @@
 
 from pathlib import Path
 
-from rankfold.data.read.documents import Documents
 from rankfold.data.read.reading import Reading
+from rankfold.data.read.results import Documents
 from rankfold.data.sources import tsv
 
 

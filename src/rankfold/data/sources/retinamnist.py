@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rankfold.data.read import graded_rows
 from rankfold.data.read.graded_rows import RowOptions
-from rankfold.data.read.reading import RawRows, Reading
+from rankfold.data.read.reading import Reading
+from rankfold.data.read.results import RawRows
 
 FILE = Path(__file__).parents[1] / "bundled" / "retinamnist" / "retinamnist.npz"
 

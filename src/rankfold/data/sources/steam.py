@@ -12,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from rankfold.data.read.reading import Reading, parse_lines, spool
+from rankfold.data.read.reading import Reading, spool
+from rankfold.data.read.record_reader import parse_lines
 
 Row = tuple[Any, ...]
 

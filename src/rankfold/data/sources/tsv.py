@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from rankfold.data.read.documents import Documents
-from rankfold.data.read.keyed_tables import TextTable
+from rankfold.data.read.results import Documents, TextTable
 from rankfold.data.read.tables import readable
 from rankfold.errors import UserError
 from rankfold.types import TEST, TRAIN, VALIDATION

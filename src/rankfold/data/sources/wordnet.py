@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from rankfold.data.read.documents import Documents
 from rankfold.data.read.reading import Reading
+from rankfold.data.read.results import Documents
 from rankfold.data.sources import tsv
 
 

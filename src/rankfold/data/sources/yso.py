@@ -8,9 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from rankfold.data.read.documents import Documents
-from rankfold.data.read.keyed_tables import TextTable
 from rankfold.data.read.reading import Reading
+from rankfold.data.read.results import Documents, TextTable
 from rankfold.data.sources import tsv
 from rankfold.types import TEST, TRAIN, VALIDATION
 
