@@ -38,6 +38,10 @@ def command(
     allow: Annotated[
         list[str] | None, takes("KEY", "Return only this candidate; may be repeated.")
     ] = None,
+    where: Annotated[
+        str | None,
+        takes("CONDITION", "Only candidates with such features: \"price < 20 and brand = 'x'\"."),
+    ] = None,
     index: Index = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -56,7 +60,12 @@ def command(
         )
     ranker = load_ranker(model, index=index)
     ranking = ranker.search(
-        **given, k=k, include_seen=include_seen, exclude=exclude or (), allow=allow or None
+        **given,
+        k=k,
+        include_seen=include_seen,
+        exclude=exclude or (),
+        allow=allow or None,
+        where=where,
     )
     say = console(quiet=quiet)
     _explain(ranker, given, say)

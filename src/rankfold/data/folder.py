@@ -124,8 +124,8 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
         candidate_texts=texts_of(folder, "candidate_texts", n_candidates),
         tokenizer=tokenizer_of(folder),
         n_tokens=meta.get("n_tokens", 0),
-        query_features=_features(folder, "query", n_queries, rows),
-        candidate_features=_features(folder, "candidate", n_candidates, (0, n_candidates)),
+        query_features=features_of(folder, "query", n_queries, rows),
+        candidate_features=features_of(folder, "candidate", n_candidates, (0, n_candidates)),
         queries=vocabulary(folder, "queries", n_queries),
         candidates=vocabulary(
             folder, "candidates", n_candidates, texts=graded or "candidate_texts" in folder
@@ -182,7 +182,10 @@ def _pairs(folder: storage.Folder, n_candidates: int, name: str, n: int) -> Inte
     return pairs
 
 
-def _features(folder: storage.Folder, side: str, n: int, rows: tuple[int, int]) -> Features | None:
+def features_of(
+    folder: storage.Folder, side: str, n: int, rows: tuple[int, int]
+) -> Features | None:
+    """The features of some rows of a side with n rows, if there are any."""
     name = f"{side}_features"
     if name not in folder:
         return None

@@ -7,7 +7,14 @@ from typing import Any
 import torch
 
 from rankfold import storage
-from rankfold.data.folder import from_tensors, texts_of, texts_valid, tokenizer_of, vocabulary
+from rankfold.data.folder import (
+    features_of,
+    from_tensors,
+    texts_of,
+    texts_valid,
+    tokenizer_of,
+    vocabulary,
+)
 from rankfold.errors import UserError
 from rankfold.index.build import SavedIndexes
 from rankfold.methods import METHODS
@@ -76,6 +83,7 @@ def from_folder(folder: storage.Folder, index: str | None) -> Ranker:
         from_tensors(folder.tensors("seen"), n_candidates),
         from_tensors(folder.tensors("excluded"), n_candidates) if "excluded" in folder else None,
         **_texts(folder, n_queries),
+        features=features_of(folder, "candidate", n_candidates, (0, n_candidates)),
         index=index,
         saved=SavedIndexes(folder),
     )

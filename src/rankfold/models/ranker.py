@@ -15,6 +15,7 @@ from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import update
+from rankfold.models.conditions import Conditions
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
 from rankfold.models.search import (
     Searcher,
@@ -24,7 +25,7 @@ from rankfold.models.search import (
     no_texts,
     ranks_by_text,
 )
-from rankfold.types import Interactions, Key, Model, Texts, Vocabulary, to_tensors
+from rankfold.types import Features, Interactions, Key, Model, Texts, Vocabulary, to_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,11 @@ class Ranker:
     texts: Texts | None = field(default=None, repr=False)  # of the queries, if it ranks by text
     tokenizer: str | None = field(default=None, repr=False)  # None: new texts cannot be read
     n_tokens: int = 0  # every token is below it
+    features: Features | None = field(default=None, repr=False)  # of the candidates
     index: str | None = None  # a key of ``INDEXES``; None: the one in ``saved``, or exact
     saved: SavedIndexes | None = field(default=None, repr=False, compare=False)  # in its folder
     searcher: Searcher = field(init=False, repr=False, compare=False)
+    conditions: Conditions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         make, make_similar = find_index(self.index or "exact", self.model), exact_similar
@@ -53,6 +56,7 @@ class Ranker:
             self.model, self.seen, texts=self.texts, make=make, make_similar=make_similar
         )
         object.__setattr__(self, "searcher", searcher)
+        object.__setattr__(self, "conditions", Conditions(self.features))
 
     def __repr__(self) -> str:
         sizes = f"{len(self.queries)} queries x {len(self.candidates)} candidates"
@@ -69,6 +73,7 @@ class Ranker:
         include_seen: bool = False,
         exclude: Sequence[Key] = (),
         allow: Sequence[Key] | None = None,
+        where: str | None = None,
     ) -> Ranking:
         """The best ``k`` candidates for queries, a history or texts, or similar to candidates.
 
@@ -83,6 +88,8 @@ class Ranker:
             include_seen: also return what the query chose before.
             exclude: keys of candidates that are not returned; unknown ones are ignored.
             allow: keys of the only candidates that are returned, unknown ones ignored; None: all.
+            where: a condition in SQL on the features of candidates, such as ``price < 20 and brand
+                = 'acme'``; only those that meet it are returned.
         """
         given = {"queries": queries, "history": history, "text": text, "candidates": candidates}
         given = {by: value for by, value in given.items() if value is not None}
@@ -104,6 +111,7 @@ class Ranker:
             _listed(exclude),
             None if allow is None else _listed(allow),
             include_seen,
+            where,
         )
         (answer,) = search(self, [request])
         if isinstance(answer, UnknownKey):
@@ -186,6 +194,9 @@ class Ranker:
         if self.texts is not None:
             files["texts"] = to_tensors(self.texts)
             meta["n_tokens"] = self.n_tokens
+        if self.features is not None:
+            files["candidate_features"] = to_tensors(self.features)
+            meta["candidate_columns"] = self.features.columns.to_json()
         if self.tokenizer is not None:
             files[TOKENIZER] = self.tokenizer
         if self.saved is not None:

@@ -87,6 +87,7 @@ class SearchSpec:
     exclude: Sequence[Key] = ()  # candidates that are not returned; unknown ones are ignored
     allow: Sequence[Key] | None = None  # the only candidates to return; unknown ones are ignored
     include_seen: bool = False  # also return what the query chose before
+    where: str | None = None  # only candidates whose features meet this condition
 
 
 class UnknownKey(NamedTuple):
@@ -103,7 +104,7 @@ def search(
 
     Args:
         ranker: a model.
-        specs: they agree in ``by``, ``include_seen`` and ``allow``.
+        specs: they agree in ``by``, ``include_seen``, ``allow`` and ``where``.
         depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
     """
     answers = _find(ranker, specs)
@@ -198,8 +199,7 @@ def _rank(
     ranker: Ranker, specs: Sequence[SearchSpec], rows: Sequence[Any], depth: int
 ) -> list[Ranking]:
     first = specs[0]
-    allow = None if first.allow is None else _known(ranker.candidates, first.allow)
-    filter = Filter(_excluded(ranker.candidates, specs), allow)
+    filter = Filter(_excluded(ranker.candidates, specs), _allowed(ranker, first))
     inputs = _joined(ranker, first.by, rows)
     top = best(ranker, first.by, inputs, depth, filter=filter, include_seen=first.include_seen)
     sizes = [len(spec.inputs) for spec in specs]
@@ -222,6 +222,15 @@ def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Tensor | Interaction
     if by == "history":
         return _as_pairs(list(chain.from_iterable(rows)), len(ranker.candidates))
     return torch.cat(list(rows))
+
+
+def _allowed(ranker: Ranker, spec: SearchSpec) -> Tensor | None:
+    """The rows that a spec allows, ascending; None: all."""
+    listed = None if spec.allow is None else _known(ranker.candidates, spec.allow)
+    if spec.where is None:
+        return listed
+    meeting = ranker.conditions.rows(spec.where)
+    return meeting if listed is None else meeting[torch.isin(meeting, listed)]
 
 
 def _excluded(keys: Vocabulary, specs: Sequence[SearchSpec]) -> Interactions | None:

@@ -91,7 +91,12 @@ def extend(ranker: Ranker, table: Any, key_column: str | None, text_column: str 
     keys = rows.keys.sort()
     features = align(rows, Vocabulary.of(keys), columns)
     entry = {"candidates": len(keys), **_left_out(rows.bad)}
-    return _extended(ranker, keys, encode(features), None, entry)
+    grown = _extended(ranker, keys, encode(features), None, entry)
+    if grown.features is not None:
+        places = grown.candidates.find(keys)
+        grown.features.numbers[places] = features.numbers
+        grown.features.categories[places] = features.categories
+    return grown
 
 
 def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
@@ -152,8 +157,15 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
         if len(changed_rows(ranker.excluded, own)) == 0:  # no query may get its own key
             excluded = excluded.union(own_pairs(ranker.queries, candidates))
     model, seen = replace(ranker.model, tensors=tensors), renumber(ranker.seen, places, n)
+    known = None if ranker.features is None else _features(ranker.features, rows)
     return replace(
-        ranker, model=model, candidates=candidates, seen=seen, excluded=excluded, saved=None
+        ranker,
+        model=model,
+        candidates=candidates,
+        seen=seen,
+        excluded=excluded,
+        features=known,
+        saved=None,
     )
 
 
@@ -162,6 +174,13 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     taken = tensor[rows.clamp(min=0)]
     taken[rows < 0] = 0
     return taken
+
+
+def _features(features: Features, rows: Tensor) -> Features:
+    """Row i is the row ``rows[i]``, without values where that is -1."""
+    numbers, categories = _rows(features.numbers, rows), _rows(features.categories, rows)
+    numbers[rows < 0], categories[rows < 0] = torch.nan, -1
+    return Features(numbers, categories, features.columns)
 
 
 def _appended(model: Model, name: str, entry: dict[str, Any]) -> dict[str, Any]:

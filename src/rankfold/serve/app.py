@@ -183,7 +183,8 @@ async def _search(
         hint = "see /docs for the accepted fields"
         raise HttpError(400, f"{error}; got {' and '.join(names) or 'none'}", hint)
     by = names[0]
-    value, others = getattr(given, by), (given.exclude or (), given.allow, given.include_seen)
+    value = getattr(given, by)
+    others = (given.exclude or (), given.allow, given.include_seen, given.where)
     is_flat = by == "history" and not any(isinstance(entry, list) for entry in value)
     inputs = [value] if is_flat or isinstance(value, str) else value  # one entry per ranking
     spec = SearchSpec(by, inputs, given.k, *others)

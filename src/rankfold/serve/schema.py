@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from rankfold.models.conditions import MAX_LENGTH
 from rankfold.models.grader import DEFAULT_FPR
 from rankfold.models.ranking import By
 from rankfold.serve.errors import HttpError
@@ -41,6 +42,7 @@ class SearchRequest(StrictModel):
     k: int = _DEFAULT_K
     exclude: list[Any] = Field(default_factory=list)
     allow: list[Any] | None = None
+    where: str | None = None
     include_seen: bool = False
 
 
@@ -91,6 +93,10 @@ def search_request(limits: Limits) -> type[SearchRequest]:
         "k": (k, Field(default=_DEFAULT_K, description="how many candidates to return")),
         "exclude": (keys, _optional("candidates that are not returned")),
         "allow": (keys, _optional("only these candidates are returned")),
+        "where": (
+            Annotated[str, Field(max_length=MAX_LENGTH)],
+            _optional("a condition on the features of candidates: price < 20 and brand = 'acme'"),
+        ),
         "include_seen": (
             bool,
             Field(default=False, description="also return candidates in the query's history"),

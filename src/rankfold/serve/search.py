@@ -28,7 +28,7 @@ def _depth_of(request: SearchSpec) -> int:
 def group_of(request: SearchSpec) -> Hashable:
     """Requests with an equal group share a search: it holds all that a search depends on."""
     alone = None if request.allow is None else id(request)
-    return request.by, _depth_of(request), request.include_seen, alone
+    return request.by, _depth_of(request), request.include_seen, request.where, alone
 
 
 def check_size(request: SearchSpec, limits: Limits) -> None:

@@ -164,6 +164,10 @@ class RankOptions(Settings):
     text_column: str | None = setting(None, help="the column of texts")
     with_text: bool = setting(False, help="also write the texts of the candidates")
     include_seen: bool = setting(False, help="also return candidates that the query chose before")
+    where: str | None = setting(
+        None,
+        help="only candidates whose features meet a condition: \"price < 20 and brand = 'acme'\"",
+    )
     strict: bool = setting(False, help="refuse unknown queries and bad rows")
 
 

@@ -19,7 +19,7 @@ from rankfold.index.exact import block_rows
 from rankfold.models.grader import Grader, new_values
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import best
-from rankfold.models.search import ranks_by_text
+from rankfold.models.search import NO_FILTER, Filter, ranks_by_text
 from rankfold.tasks.options import GradeOptions, RankOptions
 from rankfold.types import Progress, TopK, silent
 
@@ -170,8 +170,10 @@ def _rank_keys(
             hint=f"name the column of keys with --query-column{by_text}",
         )
     counts.unknown, rows = int(unknown.sum()), rows[~unknown]
+    filter = _filter(ranker, options)
     for block in rows.split(_block_rows(ranker, options)):
-        top = best(ranker, "queries", block, options.k, include_seen=options.include_seen)
+        seen = options.include_seen
+        top = best(ranker, "queries", block, options.k, filter=filter, include_seen=seen)
         if ranker.texts is not None:
             counts.without_words += int((ranker.texts.counts()[block] == 0).sum())
         counts.queries += len(block)
@@ -188,11 +190,16 @@ def _rank_texts(
         raise UserError("the input has no texts", hint="write one text per row or line")
     for keys, texts in inputs.blocks(_block_rows(ranker, options)):
         tokens = ranker.tokens(texts)
-        top = best(ranker, "text", tokens, options.k)
+        top = best(ranker, "text", tokens, options.k, filter=_filter(ranker, options))
         counts.without_words += int((tokens.counts() == 0).sum())
         counts.queries += len(keys)
         yield _frame(ranker, keys, top, options)
         progress("ranking", counts.queries / total)
+
+
+def _filter(ranker: Ranker, options: RankOptions) -> Filter:
+    where = options.where
+    return NO_FILTER if where is None else Filter(allow=ranker.conditions.rows(where))
 
 
 def _block_rows(ranker: Ranker, options: RankOptions) -> int:

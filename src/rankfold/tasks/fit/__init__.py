@@ -209,4 +209,7 @@ def _make_ranker(plan: FitPlan, model: Model) -> Ranker:
         texts = {name: getattr(data, name) for name in ("tokenizer", "n_tokens")}
         texts["texts"] = data.query_texts
     seen = replace(data, excluded=None).seen("test")
-    return Ranker(model, data.queries, data.candidates, seen, data.excluded, **texts)
+    features = data.candidate_features
+    return Ranker(
+        model, data.queries, data.candidates, seen, data.excluded, features=features, **texts
+    )
