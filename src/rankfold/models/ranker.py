@@ -98,10 +98,10 @@ class Ranker:
                 f"`search` takes one input, got {' and '.join(given) or 'none'}",
                 hint="give one of queries, history, text, candidates",
             )
-        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
-            raise UserError(
-                f"`k` must be a whole number of at least 1, got {k!r}", hint="default: 10"
-            )
+        if not isinstance(k, Integral) or isinstance(k, bool):
+            raise UserError(f"`k` must be a whole number, got {k!r}", hint="default: 10")
+        if k < 1:
+            raise UserError(f"`k` must be at least 1, got {k}", hint="default: 10")
         ((by, value),) = given.items()
         inputs = _listed(value)
         request = SearchSpec(
