@@ -126,7 +126,7 @@ def finalize(
 
 
 class _Sweeps(NamedTuple):
-    """What the sweeps of a fit share, whatever settings are chosen."""
+    """The parts that all sweeps of a fit share, whichever settings are chosen."""
 
     make: MakeProblem
     rows: Interactions
