@@ -321,3 +321,19 @@ def test_a_state_of_other_sizes_is_refused() -> None:
         second.load(first.state())
     with pytest.raises(UserError, match="other sizes"):
         first.load({"vectors": first.vectors, "counts": first.counts})  # as it was before
+
+
+def test_with_copies_every_grade_is_a_queue() -> None:
+    """A grade of three rows fills its seven places with several vectors of each."""
+    grades = torch.tensor([0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1])
+    cache = CrossBatchCache(grades, torch.ones(2) / 2, 7, 2, copies=True)
+    latest = [deque[tuple[float, ...]](maxlen=7) for _ in range(2)]
+    for seed in range(6):
+        vectors, rows = batch(cache, 5 + 2 * seed, seed)
+        cache.push(vectors, rows)
+        for vector, row in zip(vectors.tolist(), rows.tolist(), strict=True):
+            latest[int(grades[row])].append(tuple(vector))
+    for grade in range(2):
+        entries = sorted(map(tuple, entries_of(cache, grade).tolist()))
+        assert entries == sorted(latest[grade])
+        assert len(entries) == 7

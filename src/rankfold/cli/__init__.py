@@ -29,7 +29,7 @@ from rankfold.cli import (
     tune,
     verify,
 )
-from rankfold.cli.options import Command
+from rankfold.cli.options import Command, with_imports
 from rankfold.distributed import is_distributed
 from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
@@ -42,6 +42,7 @@ _PANELS = {
     "Change a model": (extend, forget),
     "Inspect a folder": (info, verify),
 }
+_WITH_PARTS = ("Learn a model", "Use a model", "Change a model")  # these take --import
 COMMANDS = {
     module.__name__.rpartition(".")[2]: (module, panel)
     for panel, modules in _PANELS.items()
@@ -68,7 +69,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for name, (module, panel) in COMMANDS.items():
-    app.command(name, cls=Command, rich_help_panel=panel)(module.command)
+    takes_parts = panel in _WITH_PARTS or name == "methods"
+    command = with_imports(module.command) if takes_parts else module.command
+    app.command(name, cls=Command, rich_help_panel=panel)(command)
 
 
 @app.callback(invoke_without_command=True)

@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields
+from functools import wraps
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -135,6 +136,29 @@ def _option_type(kind: Any) -> Any:
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     plain = next((one for one in (str, bool, int, float) if one in kinds), None)
     return plain | None if plain is not None and NoneType in kinds else plain
+
+
+def with_imports(command: F) -> F:
+    """Add ``--import``, which registers own methods and encoders before the command runs."""
+
+    @wraps(command)
+    def run(*arguments: Any, modules: list[str] | None = None, **options: Any) -> None:
+        if modules:
+            from rankfold.models.imports import import_modules
+
+            import_modules(modules)
+        command(*arguments, **options)
+
+    own = inspect.signature(command, eval_str=True)
+    info = typer.Option(
+        "--import", metavar="MODULE", help="Import a module that registers methods or encoders."
+    )
+    kind = Annotated[list[str] | None, info]
+    more = inspect.Parameter(
+        "modules", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
+    )
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), more])  # type: ignore[attr-defined]
+    return run  # type: ignore[return-value]
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

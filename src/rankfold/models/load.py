@@ -12,6 +12,7 @@ from rankfold.errors import UserError
 from rankfold.index.build import SavedIndexes
 from rankfold.methods import METHODS
 from rankfold.models.grader import FITTED, OPERATING, Grader
+from rankfold.models.imports import check_known
 from rankfold.models.ranker import Ranker
 from rankfold.types import Columns, Kind, Model
 
@@ -30,6 +31,7 @@ def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
 def open_folder(folder: storage.Folder, index: str | None = None) -> Ranker | Grader:
     """The model in a folder with verified files."""
     with storage.check_contents(folder.path):
+        check_known(folder.path, folder.manifest)
         if kind_of(folder) != "graded":
             return from_folder(folder, index)
         if index not in (None, "exact"):

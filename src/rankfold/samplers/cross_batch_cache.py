@@ -20,24 +20,26 @@ _MIN_DIVISOR = 1e-30  # far below all sums here, the smallest of which is e^-40
 class CrossBatchCache:
     """A queue of feature vectors for each grade: first in, first out; [cba], Alg. 1.
 
-    A grade with no more rows than ``size`` has a fixed place for each row instead. Queues have
+    A grade with no more rows than ``size`` has a fixed place for each row instead; with ``copies``,
+    it has as many places as the others, and several vectors of each row. Queues have
     about the same length, while grades differ in frequency: the entries of a grade share the
     weight of the grade in the data.
 
     State and steps take O(grades x size x width) numbers, however many rows there are.
 
-    Departs from the paper: there all grades have the same weight (``shares`` of ones), and the same
-    number of entries, with copies if a grade has fewer rows (decision 22).
+    Departs from the paper, which has ``copies`` and ``shares`` of ones (decision 22).
     """
 
-    def __init__(self, grades: Tensor, shares: Tensor, size: int, width: int) -> None:
+    def __init__(
+        self, grades: Tensor, shares: Tensor, size: int, width: int, *, copies: bool = False
+    ) -> None:
         """``grades`` [n] of all rows, ``shares`` [G] the weight of each grade."""
         device, counts = shares.device, torch.bincount(grades, minlength=len(shares))
         self.grades, self.shares, self.size = grades, shares, size
-        self.sizes = counts.clamp(max=size)
+        self.sizes = size * (counts > 0) if copies else counts.clamp(max=size)
         self.starts = self.sizes.cumsum(0) - self.sizes
         self.n_negative = int(self.starts[-1])  # entries; the highest grade is never negative
-        self.fixed = _fixed_places(grades, counts, self.starts, size)
+        self.fixed = None if copies else _fixed_places(grades, counts, self.starts, size)
         numbers = torch.arange(len(shares), device=device)
         self.owners = numbers.repeat_interleave(self.sizes)  # the grade of each entry
         self.longest = int(self.sizes[:-1].max())

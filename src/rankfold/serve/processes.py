@@ -21,6 +21,7 @@ import torch
 
 from rankfold import storage
 from rankfold.errors import UserError
+from rankfold.models.imports import imported
 from rankfold.serve.channel import Channel
 from rankfold.serve.folders import Folders
 from rankfold.serve.limits import fit_open_files
@@ -81,6 +82,7 @@ def serve_by_processes(n_processes: int, settings: Settings) -> None:
         "grace": settings.grace,
         "requests": log.requests,
         "threads": torch.get_num_threads(),
+        "modules": imported,
     }
     log.write("listening", address=url, connections=limits.connections, processes=n_processes)
     events: SimpleQueue[int | BaseException] = SimpleQueue()

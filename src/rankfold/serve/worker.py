@@ -13,6 +13,7 @@ from typing import Any
 
 from rankfold import storage
 from rankfold.errors import UserError
+from rankfold.models.imports import import_modules
 from rankfold.serve.app import build_app
 from rankfold.serve.channel import Channel
 from rankfold.serve.errors import HttpError
@@ -33,6 +34,7 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     start, (listening, lock) = channel.receive()
     torch.set_num_threads(start["threads"])
+    import_modules(start["modules"])
     log = Log(requests=start["requests"], lock=lock, process=start["number"])
     worker = WorkerProcess(channel, start, log)
     with library_logs(log):

@@ -243,3 +243,15 @@ def test_a_threshold_with_an_empty_side_in_the_batch_costs_nothing() -> None:
     values = cba.rank_weighted_loss(context).losses(batch)
     assert values[:2].tolist() == [0.0, 0.0]
     assert values[2] > 0
+
+
+def test_copies_fill_the_queues_of_small_grades() -> None:
+    """The first rows of a grade with fewer rows than places repeat, each about as often."""
+    grades = torch.tensor([0] * 5 + [1] * 40)
+    rows = Graded(torch.zeros(45, 1), torch.empty(45, 0, dtype=torch.int32), None, grades)
+    for entries, small in (("rows", 5), ("copies", 12)):
+        config = cba.CbaConfig(cache=12, cache_entries=entries)
+        context = FitContext(None, ShardedRows(rows), 2, config, torch.Generator())  # type: ignore[arg-type]
+        first, second = cba.first_rows(context)
+        assert (len(first), len(second)) == (small, 12)
+        assert sorted(first.bincount().unique().tolist()) == ([1] if small == 5 else [2, 3])

@@ -66,12 +66,14 @@ def test_the_error_beyond_sampling_is_that_of_old_vectors() -> None:
 def test_measurements_match_loops(cache: int) -> None:
     run = Run(torch.Generator().manual_seed(3), torch.device("cpu"), SingleProcess())
     training = DiagnosedTraining(
-        data_of(), CbaConfig(epochs=2, width=6, cache=cache, batch_size=20, lr=0.01), run
+        data_of(), CbaConfig(epochs=2, width=6, cache=cache, batch_size=20, lr=0.01, fpr=0.25), run
     )
     tracked: list[TrackedRows] = []
 
     def begin(parts, queues, first):
-        tracked.append(TrackedRows(parts, queues, first, training.sample(30, "rows")))
+        tracked.append(
+            TrackedRows(parts, queues, first, training.sample(30 if cache == 24 else 200, "rows"))
+        )
         return tracked[0].push
 
     list(train_observed(training, begin))
@@ -85,9 +87,7 @@ def test_measurements_match_loops(cache: int) -> None:
     fresh, cached = encode(parts, rows), queues.vectors[: len(rows)].double()
     drift = (fresh - cached).norm(dim=1)[: sizes[:2].sum()].max().item()  # of possible negatives
     assert result["drift"] == pytest.approx(drift, rel=1e-5)
-    errors: list[list[float]] = [[], []]
-    changes: list[list[float]] = [[], []]
-    bounds: list[list[float]] = [[], []]
+    errors, near, changes, bounds = ([list[float](), list[float]()] for _ in range(4))
     frequent = torch.bincount(grades) / len(grades)
     for k in range(2):
         truth = shares_by_loop(scores, grades <= k)
@@ -99,16 +99,20 @@ def test_measurements_match_loops(cache: int) -> None:
         total = sum(weights)
         for x in rows_now.sample.tolist():
             score = scores[x].item()
-            by_cached, by_fresh, near = 0.0, 0.0, 0.0
+            by_cached, by_fresh, close = 0.0, 0.0, 0.0
             for weight, old, new in zip(weights, cached @ head, fresh @ head, strict=True):
                 by_cached += weight / total * (old.item() > score)
                 by_fresh += weight / total * (new.item() > score)
                 gap = abs(score - new.item()) / head.norm().item()
-                near += weight / total * (2 * drift > gap)
+                close += weight / total * (2 * drift > gap)
             if grades[x] <= k:
                 errors[k].append(abs(by_cached - truth[x]))
                 changes[k].append(abs(by_cached - by_fresh))
-                bounds[k].append(near)
+                bounds[k].append(close)
+        for x, (truth_x, score) in enumerate(zip(truth, scores.tolist(), strict=True)):
+            if grades[x] <= k and truth_x <= 0.5:  # twice the rate
+                higher = (cached @ head > score).double() @ torch.tensor(weights).double() / total
+                near[k].append(abs(higher.item() - truth_x))
     means, change, bound = (
         [sum(values) / len(values) for values in each] for each in (errors, changes, bounds)
     )
@@ -121,6 +125,11 @@ def test_measurements_match_loops(cache: int) -> None:
     assert sum(gaps) / len(gaps) == pytest.approx(means[1], abs=1e-5)
     assert result["thresholds"]["direct, shares"] == pytest.approx(means, abs=1e-5)
     assert result["error"]["direct, shares"] == pytest.approx(sum(means) / 2, abs=1e-5)
+    if cache == 150:  # a sample of all rows
+        close_means = [sum(values) / len(values) for values in near]
+        assert result["error_near_rate"]["direct, shares"] == pytest.approx(
+            sum(close_means) / 2, abs=1e-5
+        )
     assert result["change"] == pytest.approx(sum(change) / 2, abs=1e-5)
     assert result["bound"] == pytest.approx(sum(bound) / 2, abs=1e-5)
 

@@ -35,6 +35,9 @@ class CbaConfig(training.GradedConfig):
     cache_weights: Literal["shares", "equal"] = setting(
         "shares", help="weigh cached grades by their share of the rows, or equally as the paper"
     )
+    cache_entries: Literal["rows", "copies"] = setting(
+        "rows", help="for grades with few rows: an entry per row, or copies to `cache` as the paper"
+    )
     classes: float = setting(1.0, at_least=0, help="weight of a cross-entropy, on extra outputs")
 
 
@@ -86,7 +89,8 @@ def fill_cache(context: training.FitContext) -> CrossBatchCache:
     rows, config = context.rows, context.config
     counts = torch.bincount(rows.grades, minlength=context.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
-    cache = CrossBatchCache(rows.grades, shares, config.cache, config.width)
+    copies = config.cache_entries == "copies"
+    cache = CrossBatchCache(rows.grades, shares, config.cache, config.width, copies=copies)
     for numbers in first_rows(context):
         for block in numbers.split(training.block_rows(RowShape.from_rows(rows.own, None))):
             cache.push(rows.vectors(context.module, block), block)
@@ -99,6 +103,8 @@ def first_rows(context: training.FitContext) -> list[Tensor]:
     for grade in grades.unique().tolist():
         mine = (grades == grade).nonzero().flatten()
         order = torch.randperm(len(mine), generator=context.rng, device=mine.device)
+        if context.config.cache_entries == "copies":
+            order = order.repeat(-(-size // len(order)))
         numbers.append(mine[order[:size]])
     return numbers
 

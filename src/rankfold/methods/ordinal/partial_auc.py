@@ -72,8 +72,9 @@ def partial_auc_loss(context: training.FitContext) -> training.BatchLoss:
         fresh = logs.logsumexp(dim=2) - counts  # [T, B]
         usable = positive & (~positive).any(dim=1, keepdim=True)
         logs_u = estimates.blend(batch.rows, fresh, usable, config.memory)
-        p = (logs - logs_u[:, :, None] - counts[:, :, None]).exp()
-        values = torch.where(usable, (p * costs).sum(dim=2), 0.0)
+        powers = logs - logs_u[:, :, None] - counts[:, :, None]
+        p = powers.masked_fill(~usable[:, :, None], -torch.inf).exp()  # exp may overflow elsewhere
+        values = (p * costs).sum(dim=2)
         return values.sum(dim=1) / usable.sum(dim=1).clamp(min=1)
 
     return training.BatchLoss(losses, estimates)

@@ -2,6 +2,9 @@
 
 An estimate has two errors. The cache holds a sample of the rows, which is random. And its vectors
 come from earlier encoders, which Proposition 2 of [cba] bounds.
+
+The loss reads the ranks near the rate asked for, so their errors are reported apart: of the
+negatives whose true rank is at most twice the rate.
 """
 
 from copy import copy
@@ -69,7 +72,10 @@ class TrackedRows:
         self.parts, self.queues, self.sample = parts, queues, sample
         counts = torch.bincount(parts.rows.grades, minlength=parts.n_grades)
         self.shares = {"shares": counts / len(parts.rows), "equal": (counts > 0).float()}
-        self.numbers = CrossBatchCache(parts.rows.grades, queues.shares, queues.size, 1)
+        copies = parts.config.cache_entries == "copies"
+        self.numbers = CrossBatchCache(
+            parts.rows.grades, queues.shares, queues.size, 1, copies=copies
+        )
         self.numbers.vectors = torch.full_like(self.numbers.vectors, -1, dtype=torch.int64)
         self.numbers.push(first[:, None], first)
 
@@ -78,27 +84,44 @@ class TrackedRows:
         self.numbers.push(seen.rows[:, None], seen.rows)
 
     def measure(self) -> dict[str, Any]:
-        """The errors of the estimates now."""
+        """The errors of the estimates now: of all negatives, and of those near the rate."""
         vectors, head = encode(self.parts, self.sample), score_weights(self.parts).double()
-        truth, negative = self._truth()
+        every, positive = self._ranks()
+        negative = ~positive[:, self.sample]
+        thresholds = self._errors(self.sample, every, negative)
+        errors = {name: _mean(values) for name, values in thresholds.items()}
+        high = ~positive & (every <= 2 * self.parts.config.fpr)
+        rows = _spread(high.any(dim=0).nonzero().flatten(), len(self.sample))
+        near = self._errors(rows, every, high[:, rows])
+        return {
+            "error": errors,
+            "error_near_rate": {name: _mean(values) for name, values in near.items()},
+            "thresholds": thresholds,
+            **self._bound(vectors, head, negative),
+        }
+
+    def _errors(
+        self, rows: Tensor, every: Tensor, included: Tensor
+    ) -> dict[str, list[float | None]]:
+        """The mean error of each estimate over the included ones of ``rows``, by threshold."""
+        vectors, head = encode(self.parts, rows), score_weights(self.parts).double()
         caches = {
             name: _cache_of(self.queues, self.queues.vectors, shares)
             for name, shares in self.shares.items()
         }
-        thresholds = {
+        return {
             f"{name}, {weights}": _means(
-                abs(cache.ranks(vectors, head, by_likeness=likeness) - truth), negative
+                abs(cache.ranks(vectors, head, by_likeness=likeness) - every[:, rows]), included
             )
             for weights, cache in caches.items()
             for name, likeness in ESTIMATORS.items()
         }
-        errors = {name: _mean(values) for name, values in thresholds.items()}
-        return {"error": errors, "thresholds": thresholds, **self._bound(vectors, head, negative)}
 
     def estimates(self) -> dict[str, list[tuple[float, float]]]:
         """True and estimated ranks at the highest threshold, by estimator."""
         vectors, head = encode(self.parts, self.sample), score_weights(self.parts).double()
-        truth, negative = (values[-1] for values in self._truth())
+        every, positive = self._ranks()
+        truth, negative = every[-1, self.sample], ~positive[-1, self.sample]
         rows = negative.nonzero().flatten()[:_MAX_DOTS]
         estimates = {
             name: self.exact_cache.ranks(vectors, head, by_likeness=likeness)[-1]
@@ -109,11 +132,10 @@ class TrackedRows:
             for name, ranks in estimates.items()
         }
 
-    def _truth(self) -> tuple[Tensor, Tensor]:
-        """Ranks by exact scores, and which rows are negative; [G - 1, n] each."""
+    def _ranks(self) -> tuple[Tensor, Tensor]:
+        """The ranks of all rows by exact scores, and which are positive; [G - 1, n] each."""
         positive, scores = above(self.parts.rows.grades, self.parts.n_grades), score_all(self.parts)
-        truth = torch.stack([exact_ranks(scores, ~side)[self.sample] for side in positive])
-        return truth, ~positive[:, self.sample]
+        return torch.stack([exact_ranks(scores, ~side) for side in positive]), positive
 
     def _bound(self, vectors: Tensor, head: Tensor, negative: Tensor) -> dict[str, Any]:
         """Proposition 2 of [cba], measured.
@@ -172,6 +194,11 @@ def _cache_of(queues: CrossBatchCache, vectors: Tensor, shares: Tensor) -> Cross
     return other
 
 
+def _spread(rows: Tensor, size: int) -> Tensor:
+    """At most ``size`` of the rows, evenly spaced."""
+    return rows[:: max(1, -(-len(rows) // size))]
+
+
 def _means(errors: Tensor, included: Tensor) -> list[float | None]:
     """The mean of each threshold over the included rows; None without any."""
     sums, counts = (errors * included).sum(dim=1), included.sum(dim=1)
@@ -191,11 +218,19 @@ def _result(
 ) -> DiagnosisResult:
     last = epochs[-1]
     summary = {f"mean absolute error, {name}": value for name, value in last["error"].items()}
+    summary |= {
+        f"the same at ranks up to twice the rate, {name}": value
+        for name, value in last["error_near_rate"].items()
+    }
     summary["change by cached, not fresh vectors"] = last["change"]
     summary["bound on that change (Proposition 2)"] = last["bound"]
     summary["share of rows within the bound, at worst"] = min(e["bound_holds"] for e in epochs)
     errors = [
         Line(name, [(e["epoch"], e["error"][name]) for e in epochs]) for name in last["error"]
+    ]
+    near = [
+        Line(name, [(e["epoch"], e["error_near_rate"][name]) for e in epochs])
+        for name in last["error"]
     ]
     change = Line("cached and fresh vectors", [(e["epoch"], e["change"]) for e in epochs])
     bound = Line("bound (Proposition 2)", [(e["epoch"], e["bound"]) for e in epochs])
@@ -207,6 +242,12 @@ def _result(
             trained,
             f"mean absolute error {unit}",
             [*errors, change],
+        ),
+        "ranks-near-rate": Chart(
+            "Error of the estimated ranks where the true rank is at most twice the rate",
+            trained,
+            f"mean absolute error {unit}",
+            near,
         ),
         "ranks-bound": Chart(
             "Change of ranks by old vectors, and its bound",

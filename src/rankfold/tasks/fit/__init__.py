@@ -17,6 +17,7 @@ from rankfold.errors import UserError, memory_errors
 from rankfold.kernels.threads import limited_threads
 from rankfold.methods import METHODS
 from rankfold.models.grader import FITTED, Grader
+from rankfold.models.imports import NOTE, modules_of
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.plan import FitPlan, make_plan
@@ -158,6 +159,8 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
         "data": plan.data.fingerprint,
         "asked": asdict(plan.settings),
     }
+    if own := modules_of(plan.name, history.model.config):
+        notes[NOTE] = own
     model = history.model
     if plan.method.finalize is not None:
         data = plan.train_and_validation if history.phase == "refit" else plan.data
