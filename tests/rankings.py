@@ -1,5 +1,6 @@
 """Compare rankings that two computations of the same scores give: equal up to rounding."""
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,6 +48,12 @@ def ranking_of(rows: Sequence[Sequence[tuple[object, float]]]) -> Ranking:
     for row, pairs in enumerate(rows):
         scores[row, : len(pairs)] = [score for _, score in pairs]
     return Ranking([[key for key, _ in pairs] for pairs in rows], scores)  # type: ignore[misc]
+
+
+def ranking_of_json(text: str) -> Ranking:
+    """The ranking that ``rankfold search --json`` prints."""
+    results = json.loads(text)["results"]
+    return ranking_of([[(entry["candidate"], entry["score"]) for entry in results]])
 
 
 def sorted_by(scores: Tensor, ids: Tensor | None = None) -> TopK:

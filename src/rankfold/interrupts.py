@@ -1,4 +1,4 @@
-"""What Ctrl-C does to a command, from its start to its end."""
+"""Ctrl-C, from the start of a command to its end."""
 
 import os
 import signal

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rankings import assert_same_keys, ranking_of, ranking_of_json
 
 from rankfold.cli import COMMANDS
 from rankfold.data import prepare as preparing
@@ -102,14 +103,14 @@ def test_fit_adds_pairs_to_an_existing_model(
     rankfold("prepare", tmp_path / "more.csv", "--out", more, "--split", "1,0,0")
     data = model.with_name("data")
     request = ("search", model, "--history", "item-1,item-4", "--json")
-    expected = json.loads(rankfold(*request).out)["results"]
+    expected = ranking_of_json(rankfold(*request).out)
     done = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more)
     assert done.code == 0
     assert "exists: pairs are added, it is not fitted again" in done.err
     assert "new queries: 1;" in done.err
     assert "skipped pairs: 1 (1 unknown candidate)" in done.err
-    result = json.loads(rankfold("search", model, "--query", "newcomer", "--json").out)["results"]
-    assert [entry["candidate"] for entry in result] == [entry["candidate"] for entry in expected]
+    result = rankfold("search", model, "--query", "newcomer", "--json").out
+    assert_same_keys(ranking_of_json(result), expected)
     assert "61 queries" in rankfold("info", model).err
     assert "added pairs: " in rankfold("info", model).err
     assert rankfold("evaluate", model, data, "--json").code == 0
@@ -158,8 +159,9 @@ def test_predict_writes_a_row_per_result(rankfold: Command, model: Path, tmp_pat
     assert table.columns == ["query", "rank", "candidate", "score"]
     assert table["query"].to_list() == ["user-5"] * 3 + ["user-1"] * 3
     assert table["rank"].to_list() == [1, 2, 3] * 2
-    result = json.loads(rankfold("search", model, "--query", "user-5", "-k", "3", "--json").out)
-    assert table["candidate"].head(3).to_list() == [e["candidate"] for e in result["results"]]
+    result = rankfold("search", model, "--query", "user-5", "--json").out
+    first = table.head(3).select("candidate", "score").rows()
+    assert_same_keys(ranking_of([first]), ranking_of_json(result))
     strict = rankfold(
         "predict", model, tmp_path / "who.csv", "--out", tmp_path / "m.parquet", "--strict"
     )

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rankings import assert_same_keys, ranking_of, ranking_of_json
+
+from rankfold.models.ranking import Ranking
 
 Command = Callable[..., Any]
 
@@ -25,9 +28,7 @@ def test_an_index_is_built_shown_and_used(rankfold: Command, model: Path) -> Non
     assert "index: inverted, by inner product; finds 1.000 of the best 1, " in shown
     assert " queries); built in " in shown
     approximate = rankfold("search", model, "--query", "user-1", "--json")
-    assert [r["candidate"] for r in json.loads(approximate.out)["results"]] == [
-        r["candidate"] for r in json.loads(exact.out)["results"]
-    ]
+    assert_same_keys(ranking_of_json(approximate.out), ranking_of_json(exact.out))
     assert "by an index: inverted" in approximate.err
     assert (
         "by an index" not in rankfold("search", model, "--query", "user-1", "--index", "exact").err
@@ -62,14 +63,15 @@ def test_invalid_input_gets_an_error_with_a_hint(
 
 
 def test_search_with_exclude_and_allow(rankfold: Command, model: Path) -> None:
-    def search(*words: str) -> list[str]:
+    def search(*words: str) -> Ranking:
         done = rankfold("search", model, "--history", "item-1", "--json", *words)
-        return [entry["candidate"] for entry in json.loads(done.out)["results"]]
+        return ranking_of_json(done.out)
 
-    best = search()
-    assert search("--exclude", best[0], "--exclude", best[2])[:2] == [best[1], best[3]]
-    assert search("--allow", best[4], "--allow", best[1], "--allow", "no such") == [
-        best[1],
-        best[4],
-    ]
-    assert search("--allow", "no such") == []
+    every = search()
+    best = list(zip(every.keys[0], every.scores[0], strict=True))
+    keys = [str(key) for key, _ in best]
+    without = search("--exclude", keys[0], "--exclude", keys[2], "-k", "2")
+    assert_same_keys(without, ranking_of([[best[1], best[3], *best[4:]]]))
+    among = search("--allow", keys[4], "--allow", keys[1], "--allow", "no such")
+    assert_same_keys(among, ranking_of([[best[1], best[4]]]))
+    assert search("--allow", "no such").keys == [[]]

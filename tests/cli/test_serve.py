@@ -10,50 +10,46 @@ from typing import Any
 import pytest
 
 from rankfold.serve.limits import Limits
+from rankfold.serve.server import Settings
 
 Command = Callable[..., Any]
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The arguments that a server would get; none is started."""
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings that a server would get; none is started."""
     import torch
 
-    calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        "rankfold.serve.server.serve",
-        lambda folders, host, port, *, settings, **_more: calls.append(
-            {"folders": folders, "host": host, "port": port, "settings": settings}
-        ),
-    )
+    calls: list[Settings] = []
+    monkeypatch.setattr("rankfold.serve.server.serve", calls.append)
     monkeypatch.setattr(torch, "set_num_threads", lambda _n: None)
     monkeypatch.delenv("RANKFOLD_TOKEN", raising=False)
     return calls
 
 
 def test_only_this_machine_by_default(
-    rankfold: Command, model: Path, served: list[dict[str, Any]]
+    rankfold: Command, model: Path, served: list[Settings]
 ) -> None:
     done = rankfold("serve", model)
     assert (done.code, done.err) == (0, "")
-    (call,) = served
-    assert (call["host"], call["port"]) == ("127.0.0.1", 8080)
-    assert call["folders"] == {"model": model}
-    assert call["settings"].token is None
-    assert call["settings"].limits == Limits()  # the defaults are stated once
+    (settings,) = served
+    assert (settings.host, settings.port) == ("127.0.0.1", 8080)
+    assert settings.folders == {"model": model}
+    assert settings.token is None
+    assert settings.limits == Limits()  # the defaults are stated once
 
 
-def test_limits(rankfold: Command, model: Path, served: list[dict[str, Any]]) -> None:
+def test_limits(rankfold: Command, model: Path, served: list[Settings]) -> None:
     words = ("--max-k", 7, "--max-batch", 3, "--max-body", 99, "--max-text", 8, "--timeout", 2)
     assert rankfold("serve", model, *words, "--max-requests", 5).code == 0
     expected = Limits(k=7, batch=3, body=99, text=8, timeout=2.0, requests=5)
-    assert served[0]["settings"].limits == expected
+    assert served[0].limits == expected
 
 
 def test_a_public_address_without_a_token_warns(
     rankfold: Command,
     model: Path,
-    served: list[dict[str, Any]],
+    served: list[Settings],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -65,12 +61,12 @@ def test_a_public_address_without_a_token_warns(
     assert rankfold("serve", model, "--host", "0.0.0.0").err == ""
     (tmp_path / "token").write_text("def\n")
     assert rankfold("serve", model, "--token-file", tmp_path / "token").err == ""
-    assert [call["settings"].token for call in served] == [None, "abc", "def"]
+    assert [settings.token for settings in served] == [None, "abc", "def"]
 
 
 @pytest.mark.parametrize("content", ["", " \n", "two words", "é", "a\x00b"])
 def test_invalid_tokens_are_refused(
-    rankfold: Command, model: Path, served: list[dict[str, Any]], tmp_path: Path, content: str
+    rankfold: Command, model: Path, served: list[Settings], tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "token").write_text(content)
     done = rankfold("serve", model, "--token-file", tmp_path / "token")
@@ -82,7 +78,7 @@ def test_invalid_tokens_are_refused(
 
 
 def test_invalid_input_is_explained(
-    rankfold: Command, model: Path, tmp_path: Path, served: list[dict[str, Any]]
+    rankfold: Command, model: Path, tmp_path: Path, served: list[Settings]
 ) -> None:
     shutil.copytree(model, tmp_path / "other" / "model")
     (tmp_path / "empty").mkdir()
@@ -102,7 +98,7 @@ def test_invalid_input_is_explained(
         assert "\nhint: " in done.err
     assert served == []
     assert rankfold("serve", model, f"second={tmp_path / 'other' / 'model'}").code == 0
-    assert list(served[0]["folders"]) == ["model", "second"]
+    assert list(served[0].folders) == ["model", "second"]
 
 
 def test_a_taken_port_is_an_error(rankfold: Command, model: Path) -> None:

@@ -137,9 +137,9 @@ def test_without_validation_both_count_the_same() -> None:
 def test_models_of_other_pairs_are_refused(data: Dataset, models: Models, tmp_path: Path) -> None:
     fewer = rf.prepare(groups(n=50))
     fitted("ease", fewer, out=tmp_path / "narrow")
-    with pytest.raises(UserError, match="narrow knows other candidates than the data"):
+    with pytest.raises(UserError, match="narrow and the data have different candidates"):
         rf.blend([models["rg2"], tmp_path / "narrow"], data)
-    with pytest.raises(UserError, match="the ease model knows other queries than the data"):
+    with pytest.raises(UserError, match="the ease model and the data have different queries"):
         rf.blend([models["rg2"], fitted("ease", rf.prepare(groups(m=110)))], data)
     other = rf.prepare(groups(), seed=1)
     with pytest.raises(UserError, match="the rg2 model was fitted on other data") as caught:

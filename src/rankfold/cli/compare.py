@@ -68,7 +68,7 @@ def command(
     if json:
         print_json(results)
     else:
-        _show(results, say)
+        show(results, say)
         written = [out / "results.json", out / "results.csv", *([page] if page else [])]
         say.print(f"written: {', '.join(map(str, written))}")
     errors = [method["error"] for method in results["methods"]]
@@ -87,7 +87,7 @@ def write_page(results: Mapping[str, Any], path: Path, say: "Console") -> Path |
     return path
 
 
-def _show(results: Mapping[str, Any], say: "Console") -> None:
+def show(results: Mapping[str, Any], say: "Console") -> None:
     """One row per method, best first; a star marks the best and ties with it."""
     from rankfold.report.published import published_figures
     from rankfold.report.summary import ranked

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from rankfold.cli.compare import write_page
-from rankfold.cli.console import console, print_table, progress
+from rankfold.cli.compare import show, write_page
+from rankfold.cli.console import console, progress
 from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
 from rankfold.cli.options import Quiet, takes
@@ -21,7 +21,6 @@ def command(
 ) -> None:
     """Prepare the bundled Debian package graph, fit, evaluate, search and compare."""
     from rankfold.data.prepare import prepare
-    from rankfold.report.summary import mean_of, ranked
     from rankfold.tasks.compare import compare
     from rankfold.tasks.evaluate import evaluate
     from rankfold.tasks.fit import fit
@@ -52,11 +51,7 @@ def command(
             refit=False,
             progress=callback,
         )
-    rows = [
-        [entry["name"], *(f"{mean_of(entry, metric):.4f}" for metric in _METRICS)]
-        for entry in ranked(results)
-    ]
-    print_table(f"test split, width {results['width']}", ["method", *_METRICS], rows, say)
+    show(results, say)
     say.rule()
     say.print(f"Try it: rankfold search {out / 'rg2'} --query vlc")
     if page := write_page(results, out / "comparison" / "report.html", say):

@@ -8,7 +8,7 @@ import typer
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.options import Json, Model, Quiet, Seed, takes
 
-# What a person reads for the two indexes of a manifest.
+# The names that people see for the two indexes of a manifest.
 INDEX_NAMES = {"index": "index", "likeness": "index of similar candidates"}
 
 

@@ -1,4 +1,4 @@
-"""A free vector for each query and each candidate, and what scores may add to an encoder."""
+"""A free vector for each query and each candidate; biases and scaling for any encoder."""
 
 from itertools import pairwise
 from typing import Literal

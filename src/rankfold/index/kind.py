@@ -32,7 +32,7 @@ class Build(Protocol):
 
 
 class Saved(NamedTuple):
-    """What ``files`` wrote under ``name``, and ``about`` returned."""
+    """A saved index: its files in a folder, under ``name``, and its description."""
 
     folder: storage.Folder
     name: str

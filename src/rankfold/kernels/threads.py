@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class _Here(threading.local):
-    """What this thread does."""
+    """The state of this thread."""
 
     threads = 0  # of ``limited_threads``; 0: as many as torch has
     is_busy = False  # with a block: it does not wait for others, it works itself

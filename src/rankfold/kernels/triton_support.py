@@ -37,7 +37,7 @@ def relative_error(results: Iterable[Tensor], expected: Iterable[Tensor]) -> flo
 def passes_trial(trial: Callable[[], float], fallback: str) -> bool:
     """Whether kernels compile and agree with the reference; if not, a warning says why.
 
-    ``trial`` returns the largest relative error; ``fallback`` says what is used instead.
+    ``trial`` returns the largest relative error; ``fallback`` names the replacement.
     """
     try:
         error = trial()

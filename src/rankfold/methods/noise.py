@@ -15,7 +15,7 @@ _MAX_SHARE = 0.9  # some pairs are never without noise
 
 
 class Noise(NamedTuple):
-    """How far the pairs are from holding on unseen pairs, and how many there are."""
+    """The noise of the pairs, and their numbers."""
 
     lost: float  # share of the components that does not hold, at least .1
     strength: float  # the same of the strongest components, at least 1/2

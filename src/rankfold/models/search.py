@@ -20,8 +20,8 @@ from rankfold.methods import METHODS
 from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK, kept_histories
 
 _MAX_BLOCK_TEXTS = _MAX_BLOCK_QUERIES = 4096  # encoded, and given extra scores, at a time
-_EXTRA_BYTES = 4096  # upper bound of what the extra scores of a pair of a history take
-_TOKEN_BYTES = 128  # upper bound of what is allocated per token of a block, besides its vector
+_EXTRA_BYTES = 4096  # upper bound on the bytes of extra scores for a pair of a history
+_TOKEN_BYTES = 128  # upper bound on the bytes allocated per token of a block, besides its vector
 
 
 exact_index: MakeIndex = partial(build, "exact")

@@ -1,1 +1,1 @@
-"""What people look at."""
+"""Charts, and the report of a comparison."""

@@ -156,8 +156,8 @@ def _stamp_of(folder: Path) -> _Stamp | None:
 def _free_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
     """Bytes that this process may still use; 0 if the system does not say."""
     try:
-        found = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())
-        free = 1024 * int(found[1]) if found else 0
+        match = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())
+        free = 1024 * int(match[1]) if match else 0
     except OSError:
         return 0
     try:

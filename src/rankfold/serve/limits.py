@@ -11,7 +11,7 @@ _FILES_PER_MODEL = 32  # the files of a model and of the one that replaces it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the server accepts."""
+    """The largest requests that the server accepts, and its timeouts."""
 
     body: int = 2**20  # bytes
     batch: int = 256  # queries, histories, texts or candidates in a request

@@ -118,7 +118,7 @@ class Models:
         for worker in [*(slot.worker for slot in self.slots.values()), self.side]:
             worker.close()
         for slot in self.slots.values():
-            slot.served = None  # what is frozen is never collected: it must not hold files open
+            slot.served = None  # frozen objects are never collected: they must not hold files open
 
     def _count(self, name: str, n_requests: int) -> None:
         self.metrics.searches[name,] += 1

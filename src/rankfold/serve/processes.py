@@ -37,7 +37,7 @@ _END_SECONDS = 5.0  # beyond the grace, before a worker is killed
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A process, and what it has said."""
+    """A worker process, and its messages so far."""
 
     number: int  # of its socket
     process: subprocess.Popen[bytes]
@@ -48,7 +48,7 @@ class _Worker:
     used: dict[str, float] = field(default_factory=dict)  # by model: when it was written
     counts: Counts = field(default_factory=dict)
     counted: int = 0  # how often it has sent its counts
-    speaks: bool = False  # it has started, and answers messages
+    responds: bool = False  # it has started, and answers messages
     ready: bool = False  # for a replacement: it answers requests
     retired: bool = False  # nobody takes its place when it ends
     ended: bool = False
@@ -61,7 +61,7 @@ class _Worker:
     def open(self, name: str, folder: storage.Folder, written: float) -> None:
         self.opened.pop(name, None)
         about = {"path": str(folder.path), "manifest": folder.manifest, "written": written}
-        message = {"do": "open", "name": name, "files": list(folder.copies), **about}
+        message = {"command": "open", "name": name, "files": list(folder.copies), **about}
         self.send(message, [copy.handle for copy in folder.copies.values()])
 
 
@@ -157,7 +157,7 @@ class Processes:
             failed = [answer for answer in answers if "error" in answer]
             if failed or not answers:
                 for worker in asked:
-                    worker.send({"do": "drop", "name": name})
+                    worker.send({"command": "drop", "name": name})
                 error = "the worker processes ended while they opened the model"
                 first = failed[0] if failed else {"error": error, "hint": "the log says why"}
                 raise UserError(first["error"], hint=first["hint"])
@@ -165,7 +165,7 @@ class Processes:
             for worker in self._workers:
                 if worker not in asked:
                     worker.open(name, folder, written)
-                worker.send({"do": "use", "name": name})
+                worker.send({"command": "use", "name": name})
             self._change.wait_for(
                 lambda: all(w.ended or w.used.get(name) == written for w in asked)
             )
@@ -196,7 +196,7 @@ class Processes:
             new.retired = False
             for worker in old:
                 worker.retired = True
-                worker.send({"do": "retire"})
+                worker.send({"command": "retire"})
             self._change.wait_for(lambda: all(worker.ended for worker in old))
         return True
 
@@ -232,15 +232,15 @@ class Processes:
             self._workers.append(worker)
             if self._stopping.is_set():
                 process.terminate()
-            worker.send({"do": "start", **start}, handles)
+            worker.send({"command": "start", **start}, handles)
             for name, model in self._current.items():
                 worker.open(name, *model)
-                worker.send({"do": "use", "name": name})
+                worker.send({"command": "use", "name": name})
         threading.Thread(target=self._listen, args=[worker], daemon=True).start()
         return worker
 
     def _listen(self, worker: _Worker) -> None:
-        """Follow what a worker says, until it ends."""
+        """Handle the messages of a worker until it ends."""
         with suppress(EOFError, OSError):
             while True:
                 message, _ = worker.channel.receive()
@@ -259,8 +259,8 @@ class Processes:
             self._start_again(worker)
 
     def _note(self, worker: _Worker, message: dict[str, Any]) -> None:
-        worker.speaks = True
-        match message["said"]:
+        worker.responds = True
+        match message["event"]:
             case "opened":
                 worker.opened[message["name"]] = message
                 if worker.replaces and not worker.ready and "error" in message:
@@ -280,9 +280,9 @@ class Processes:
     def _answer_counts(self, worker: _Worker, number: int) -> None:
         """Send the counts of all workers to one of them."""
         with self._change:
-            asked = {each: each.counted for each in self._workers if each.speaks}
+            asked = {each: each.counted for each in self._workers if each.responds}
             for each in asked:
-                each.send({"do": "count"})
+                each.send({"command": "count"})
             self._change.wait_for(
                 lambda: all(w.ended or w.counted > before for w, before in asked.items()),
                 _COUNT_SECONDS,
@@ -290,7 +290,7 @@ class Processes:
             own = lasting(self.metrics.counts({}, {}))
             counts = total([self._past, own, *(each.counts for each in self._workers)])
             plain = to_plain(counts)
-        worker.send({"do": "counted", "id": number, "counts": plain})
+        worker.send({"command": "counted", "id": number, "counts": plain})
 
     def _start_again(self, worker: _Worker) -> None:
         number = worker.number

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 class WorkerProcess:
-    """Its models, its server, and what the leading process asks of it."""
+    """The models and the server of this process; the leading process sends commands."""
 
     def __init__(self, channel: Channel, start: dict[str, Any], log: Log) -> None:
         self.channel, limits = channel, Limits(**start["limits"])
@@ -84,7 +84,7 @@ class WorkerProcess:
 
     def _follow(self, message: dict[str, Any], files: list[storage.PrivateFile]) -> None:
         name = message.get("name", "")
-        match message["do"]:
+        match message["command"]:
             case "open":
                 self._opening.submit(self._open, message, files)
             case "use":
@@ -101,7 +101,7 @@ class WorkerProcess:
     def _open(self, message: dict[str, Any], files: list[storage.PrivateFile]) -> None:
         name, copies = message["name"], dict(zip(message["files"], files, strict=True))
         folder = storage.Folder(Path(message["path"]), message["manifest"], copies)
-        answer: dict[str, Any] = {"said": "opened", "name": name}
+        answer: dict[str, Any] = {"event": "opened", "name": name}
         try:
             served = self.models.open(name, folder, message["written"])
             self._opened[name] = served, message["written"]
@@ -116,20 +116,20 @@ class WorkerProcess:
         if name in self._opened:
             served, written = self._opened.pop(name)
             self.models.put(name, served)
-            self.channel.send({"said": "used", "name": name, "written": written})
+            self.channel.send({"event": "used", "name": name, "written": written})
         if self.models.ready and not self._may_start.is_set():
             self._may_start.set()
-            self.channel.send({"said": "replaced"})
+            self.channel.send({"event": "replaced"})
 
     def _send_counts(self) -> None:
-        self.channel.send({"said": "counted", "counts": to_plain(self.models.counts())})
+        self.channel.send({"event": "counted", "counts": to_plain(self.models.counts())})
 
     async def _counts_of_all(self) -> Counts:
         """Those of all processes; the leading one collects them."""
         number, answer = next(self._numbers), Future[Counts]()
         self._asked[number] = answer
         try:
-            self.channel.send({"said": "count", "id": number})
+            self.channel.send({"event": "count", "id": number})
             return await asyncio.wait_for(asyncio.wrap_future(answer), _COUNTS_TIMEOUT)
         except (OSError, TimeoutError):
             self._asked.pop(number, None)

@@ -1,4 +1,4 @@
-"""Where a folder is written: whether it may be, into which place, and what is removed there."""
+"""The place that a folder is written to: whether it is free, and which old files are removed."""
 
 import os
 import re

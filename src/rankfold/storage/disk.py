@@ -1,4 +1,4 @@
-"""What is asked of the disk: locks, temporary files, writes that reach it, and its errors.
+"""The disk: locks, temporary files, writes that are flushed to it, and its errors.
 
 A temporary file or folder has a random name and is created exclusively, so that a link planted at a
 temporary name is never followed. It is locked while it is written. The lock ends with the process,

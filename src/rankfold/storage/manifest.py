@@ -1,6 +1,6 @@
 """The manifest of a folder: its text, its fields, and the checksums of the files it names.
 
-Also what these files can be written from.
+Also the kinds of content that these files are written from.
 """
 
 import hashlib

@@ -43,7 +43,7 @@ def blend(
     for name in _FROM_MODELS:
         if name in options:
             hint = "leave it out: both models are already fitted"
-            raise UserError(f"`{name}` is no option of a blend of models", hint=hint)
+            raise UserError(f"`{name}` is not an option of `blend`", hint=hint)
     if len(models) != 2:
         raise UserError(f"blend needs two models, got {len(models)}", hint="name two models")
     dataset, source = as_data(data), str(data) if isinstance(data, str | Path) else "the data"
@@ -58,7 +58,7 @@ def blend(
     plan = make_plan("blend", dataset, {**options, **fixed, "share": share, "out": out})
     if refit and plan.settings.share is None and dataset.validation is not None:
         raise UserError(
-            "both models were fitted on the validation pairs too, which cannot choose the share",
+            "both models were fitted on the validation pairs, so these cannot choose the share",
             hint="give --set share=.5, or blend models that were fitted without --refit",
         )
     plan = replace(plan, method=replace(plan.method, fit=partial(_fit, parts)))
@@ -93,17 +93,17 @@ def _open(given: str | Path | Ranker | Grader) -> tuple[str, Ranker]:
 
 
 def _check_fitted_on(name: str, ranker: Ranker, data: Dataset, source: str) -> None:
-    """A UserError unless the model is as a fit on ``data`` left it."""
+    """A UserError unless the model was fitted on ``data`` and not changed since."""
     notes, hint = ranker.model.notes, f"fit both models on {source}"
     if any(change in notes for change in _CHANGES):
         raise UserError(
             f"{name} was changed after its fit",
-            hint="blend the models as they were fitted; then add to the blend, or forget",
+            hint="blend first; then use `add`, `extend` or `forget` on the blend",
         )
     for side in ("queries", "candidates"):
         own, others = getattr(ranker, side), getattr(data, side)
         if not own.keys.equals(others.keys, check_dtypes=True):
-            raise UserError(f"{name} knows other {side} than {source}", hint=hint)
+            raise UserError(f"{name} and {source} have different {side}", hint=hint)
     if notes.get("data") != data.fingerprint:
         raise UserError(f"{name} was fitted on other data than {source}", hint=hint)
 

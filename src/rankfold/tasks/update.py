@@ -52,7 +52,7 @@ def exists(out: str | Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What ``forget`` did."""
+    """The result of ``forget``."""
 
     ranker: Ranker
     forgotten: int
@@ -69,13 +69,13 @@ def forget(path: str | Path, queries: Sequence[Key]) -> Forgotten:
         storage.sweep(Path(path))
         distinct = list(dict.fromkeys(queries))
         known = (ranker.queries.find(distinct) >= 0).tolist()
-        found = [key for key, is_known in zip(distinct, known, strict=True) if is_known]
-        fewer = ranker.forget(found)
-        if found:
+        held = [key for key, is_known in zip(distinct, known, strict=True) if is_known]
+        fewer = ranker.forget(held)
+        if held:
             fewer.save(path)
             storage.sweep(Path(path))
     unknown = [key for key, is_known in zip(distinct, known, strict=True) if not is_known]
-    return Forgotten(fewer, len(found), unknown)
+    return Forgotten(fewer, len(held), unknown)
 
 
 def extend(

@@ -19,7 +19,7 @@ _MOMENTUM = 0.9
 
 
 class Optimiser(NamedTuple):
-    """What trains dense parameters, and what trains tables with sparse gradients."""
+    """The optimisers of dense parameters and of tables with sparse gradients."""
 
     dense: Callable[..., Optimizer]  # of parameters, lr and weight_decay
     sparse: type[SparseAdam | RowAdam] = SparseAdam

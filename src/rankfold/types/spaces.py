@@ -1,6 +1,6 @@
 """Search spaces: the settings of a method that ``rankfold tune`` tries, as plain data.
 
-A space leaves out ``width`` (the cost of a model is for a person to decide), targets such as
+A space leaves out ``width`` (the user decides the cost of a model), targets such as
 ``fpr``, and everything that a method selects on validation by itself.
 """
 

@@ -48,6 +48,9 @@ class AlsConfig(Settings):
     """Settings of every method that is solved by alternating least squares."""
 
     width: int = setting(64, at_least=1, help="length of the vectors")
+    reg: float | None = setting(
+        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
+    )
     sweeps: int = setting(16, at_least=1, help="largest number of sweeps; validation stops earlier")
     inner: Literal["cg", "cholesky"] = setting("cg", help="conjugate gradients, or exact solves")
     steps: int = setting(2, at_least=1, help="steps of conjugate gradients in a sweep")
@@ -126,7 +129,7 @@ def finalize(
 
 
 class _Sweeps(NamedTuple):
-    """What the sweeps of a fit share, whatever settings are chosen."""
+    """The parts that all sweeps of a fit share, whichever settings are chosen."""
 
     make: MakeProblem
     rows: Interactions

@@ -16,9 +16,6 @@ _MAX_BACKGROUND = 0.5
 class _WrmfConfig(AlsConfig):
     """Settings of ``wrmf``."""
 
-    reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
-    )
     alpha: float | None = setting(
         None, at_least=0, help="confidence of a pair is 1 + alpha; none: by noise and validation"
     )
@@ -35,9 +32,6 @@ class _WrmfConfig(AlsConfig):
 class _IalsConfig(AlsConfig):
     """Settings of ``ials``."""
 
-    reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
-    )
     background: float | None = setting(
         None,
         at_least=0,

@@ -42,9 +42,6 @@ _SAMPLED: dict[str, Any] = {
 class _WeightedConfig(AlsConfig):
     """Settings of ``rg2-weighted``. The authors' code uses ``beta`` in RGx alone."""
 
-    reg: float | None = setting(
-        None, at_least=0, help="regularisation (lambda); none: by noise and validation"
-    )
     alpha: float | None = setting(
         None, at_least=0, help="extra weight of a pair; none: by noise and validation"
     )

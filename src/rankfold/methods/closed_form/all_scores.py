@@ -21,11 +21,11 @@ def search(scores: Scores, rows: Interactions, k: int, exclude: Exclude) -> TopK
     most = max(1, min(QUERY_BLOCK, _BYTES // (4 * max(1, rows.n_candidates))))
     width, parts = min(k, rows.n_candidates), []
     for start, stop in blocks(rows, most, PAIR_BLOCK):
-        found = scores(rows.part(start, stop))
+        block = scores(rows.part(start, stop))
         if exclude is not None:
             hidden = exclude.part(start, stop)
-            found[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
-        parts.append(top_k(found, width))
+            block[hidden.query_of_pair().long(), hidden.candidates.long()] = -torch.inf
+        parts.append(top_k(block, width))
     if not parts:
         return TopK(torch.empty(0, width, dtype=torch.int64), torch.empty(0, width))
     ids, values = zip(*parts, strict=True)
@@ -40,11 +40,11 @@ def scores_of(model: Model, opened: Opened) -> Scores:
     def scores(rows: Interactions) -> Tensor:
         assert opened.histories is not None
         candidates = model.tensors["candidates"]
-        found = opened.histories(rows).to(candidates) @ candidates.T
+        result = opened.histories(rows).to(candidates) @ candidates.T
         if opened.extra is not None:
             extra = opened.extra(rows)
             assert extra.grades is not None
-            found.view(-1).scatter_add_(0, extra.codes(), extra.grades.to(found))
-        return found
+            result.view(-1).scatter_add_(0, extra.codes(), extra.grades.to(result))
+        return result
 
     return scores

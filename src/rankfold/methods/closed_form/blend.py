@@ -54,11 +54,14 @@ class Config(Settings):
     """Settings of ``blend``."""
 
     first: str = setting("rg2", help="a method that answers histories")
-    second: str = setting("ease", help="another one")
-    settings: str = setting("{}", help='of both, as JSON: {"rg2": {"rank": 64}}')
-    width: int = setting(512, at_least=1, help="length of the vectors, of methods that have any")
+    second: str = setting("ease", help="another method that answers histories")
+    settings: str = setting("{}", help='settings of both methods, as JSON: {"rg2": {"rank": 64}}')
+    width: int = setting(512, at_least=1, help="length of the vectors, if a method has them")
     share: float | None = setting(
-        None, at_least=0, at_most=1, help="of the second method's scores; none: by validation"
+        None,
+        at_least=0,
+        at_most=1,
+        help="weight of the second method's scores; none: chosen on validation",
     )
     path_queries: int = setting(400, at_least=1, help="validation queries that score the shares")
 

@@ -58,7 +58,7 @@ class Config(Settings):
         None, above=0, help="regularisation, relative to the mean of the Gram matrix's diagonal"
     )
     candidate_reg: float | None = setting(
-        None, at_least=0, help="more of it for each candidate, relative to its own entry there"
+        None, at_least=0, help="added for each candidate, relative to its own diagonal entry"
     )
     diagonal: float | None = setting(
         None,
@@ -70,7 +70,9 @@ class Config(Settings):
         None, at_least=-2, at_most=2, help="popularity discount: a power of a candidate's count"
     )
     path_queries: int = setting(400, at_least=1, help="validation queries that score the settings")
-    largest: int = setting(50_000, help="most candidates; time grows with N^3, memory with 4 N^2")
+    largest: int = setting(
+        50_000, help="largest number of candidates; time grows with N^3, memory with 4 N^2"
+    )
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:

@@ -1,8 +1,8 @@
 """Compare many points on the validation queries, on more queries the fewer are left.
 
 All points are measured on a sample. Those that may still be better than the best by more than
-``MIN_GAIN`` are measured on equally many further queries, then on twice as many, and so on. What is
-left cannot be distinguished: each point has a weight by its distance from the best.
+``MIN_GAIN`` are measured on equally many further queries, then on twice as many, and so on. The
+remaining points cannot be distinguished; each has a weight by its distance from the best.
 """
 
 import math

@@ -6,8 +6,8 @@ linear system is solved by conjugate gradients. That system depends on four sett
 measured from one solution.
 
 From a start, each of the four settings moves to a neighbouring value while the score rises. The
-points race on the validation queries (``racing.py``). Of those that cannot be distinguished the
-mean is taken.
+points race on the validation queries (``racing.py``). The mean of those that cannot be
+distinguished is taken.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class System(NamedTuple):
     counts: Tensor  # of candidates, at least 1; [N]
 
     def columns(self, point: EasePoint, diagonal: Tensor) -> Tensor:
-        """What multiplies the columns of A^-1; [N]. ``diagonal`` [N] is that of A^-1.
+        """The factors of the columns of A^-1; [N]. ``diagonal`` [N] is that of A^-1.
 
         It is -max(shift, (1 - xi) / P_jj) c_j^(beta - d): with it no candidate has a larger weight
         for itself than xi (before the powers of counts), and those with a smaller one keep it.

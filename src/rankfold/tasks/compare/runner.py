@@ -42,7 +42,7 @@ def run_entry(plan: ComparePlan, entry: Entry) -> records.Outcome:
         settings = entry.settings if tuned is None else tuned["settings"]
         seeds = [_test_seed(plan, entry, settings, seed, progress) for seed in plan.seeds(entry)]
     except DiskError:
-        raise  # of no method: the comparison is continued when the disk is as it should be
+        raise  # the disk failed, not the method: the same command resumes
     except Exception as error:
         return records.Outcome(entry, _describe_error(plan, entry, error))
     return records.Outcome(entry, None, tuned, seeds)
