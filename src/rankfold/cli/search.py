@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankfold.models.ranker import Ranker
+
+T = TypeVar("T", int, float)
 
 
 def command(
@@ -42,6 +44,20 @@ def command(
         str | None,
         takes("CONDITION", "Only candidates with such features: \"price < 20 and brand = 'x'\"."),
     ] = None,
+    pin: Annotated[
+        list[str] | None, takes("KEY", "Return this candidate first; may be repeated.")
+    ] = None,
+    boost: Annotated[
+        list[str] | None,
+        takes("AMOUNT:CONDITION", "Add to scores: \"0.5: brand = 'x'\"; may be repeated."),
+    ] = None,
+    at_most: Annotated[
+        list[str] | None,
+        takes("FEATURE=N", "At most N results per value of a feature; may be repeated."),
+    ] = None,
+    diversity: Annotated[
+        float, takes("D", "0 keeps the order of scores; towards 1 results differ more.")
+    ] = 0.0,
     index: Index = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -66,6 +82,10 @@ def command(
         exclude=exclude or (),
         allow=allow or None,
         where=where,
+        pin=pin or (),
+        boost=dict(_parse(one, ":", float, "--boost \"0.5: brand = 'x'\"") for one in boost or ()),
+        at_most=dict(_parse(one, "=", int, "--at-most brand=2") for one in at_most or ()),
+        diversity=diversity,
     )
     say = console(quiet=quiet)
     _explain(ranker, given, say)
@@ -78,6 +98,18 @@ def command(
         print_json({"query": asked, "results": results})
     else:
         _show(results, f"for {asked}" if asked else "the most popular", say)
+
+
+def _parse(word: str, mark: str, kind: type[T], example: str) -> tuple[str, T]:
+    """A name and a number, which comes before a colon or behind an equals sign."""
+    left, found, right = word.partition(mark) if mark == ":" else word.rpartition(mark)
+    number, name = (left, right) if mark == ":" else (right, left)
+    try:
+        if found and name.strip():
+            return name.strip(), kind(number)  # type: ignore[call-arg]
+    except ValueError:
+        pass
+    raise UserError(f"cannot read {word!r}", hint=f"write {example}")
 
 
 def _explain(ranker: Ranker, given: dict[str, Any], out: Console) -> None:

@@ -1,6 +1,6 @@
 """A fitted model that ranks: it takes keys and returns keys."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
@@ -17,6 +17,7 @@ from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import update
 from rankfold.models.conditions import Conditions
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.rules import Rules
 from rankfold.models.search import (
     Searcher,
     exact_similar,
@@ -62,7 +63,7 @@ class Ranker:
         sizes = f"{len(self.queries)} queries x {len(self.candidates)} candidates"
         return f"<Ranker {self.model.method}: {sizes}>"
 
-    def search(
+    def search(  # noqa: PLR0913
         self,
         queries: Key | Sequence[Key] | None = None,
         *,
@@ -74,6 +75,10 @@ class Ranker:
         exclude: Sequence[Key] = (),
         allow: Sequence[Key] | None = None,
         where: str | None = None,
+        pin: Sequence[Key] = (),
+        boost: Mapping[str, float] | None = None,
+        at_most: Mapping[str, int] | None = None,
+        diversity: float = 0.0,
     ) -> Ranking:
         """The best ``k`` candidates for queries, a history or texts, or similar to candidates.
 
@@ -90,6 +95,12 @@ class Ranker:
             allow: keys of the only candidates that are returned, unknown ones ignored; None: all.
             where: a condition in SQL on the features of candidates, such as ``price < 20 and brand
                 = 'acme'``; only those that meet it are returned.
+            pin: keys of candidates that come first, in this order, even if seen.
+            boost: what is added to the scores of candidates that meet a condition:
+                ``{"brand = 'acme'": 0.5}``.
+            at_most: how many results may have the same value of a feature: ``{"brand": 2}``.
+            diversity: 0 keeps the order of scores; towards 1, results differ more from each other
+                (maximal marginal relevance by the cosine of vectors).
         """
         given = {"queries": queries, "history": history, "text": text, "candidates": candidates}
         given = {by: value for by, value in given.items() if value is not None}
@@ -112,6 +123,7 @@ class Ranker:
             None if allow is None else _listed(allow),
             include_seen,
             where,
+            Rules(pin=_listed(pin), boost=boost or {}, at_most=at_most or {}, diversity=diversity),
         )
         (answer,) = search(self, [request])
         if isinstance(answer, UnknownKey):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.errors import pluralize
+from rankfold.models.rules import NO_RULES, Rules, by_rules
 from rankfold.models.search import NO_FILTER, Filter, union
 from rankfold.types import Interactions, Key, Side, Tabular, Texts, TopK, Vocabulary, from_pairs
 from rankfold.types.vocabulary import listed
@@ -88,6 +90,7 @@ class SearchSpec:
     allow: Sequence[Key] | None = None  # the only candidates to return; unknown ones are ignored
     include_seen: bool = False  # also return what the query chose before
     where: str | None = None  # only candidates whose features meet this condition
+    rules: Rules = NO_RULES
 
 
 class UnknownKey(NamedTuple):
@@ -104,7 +107,8 @@ def search(
 
     Args:
         ranker: a model.
-        specs: they agree in ``by``, ``include_seen``, ``allow`` and ``where``.
+        specs: they agree in ``by``, ``include_seen``, ``allow`` and ``where``. A spec with
+            rules is searched alone.
         depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
     """
     answers = _find(ranker, specs)
@@ -126,6 +130,7 @@ def best(
     *,
     filter: Filter = NO_FILTER,
     include_seen: bool = False,
+    rules: Rules = NO_RULES,
 ) -> TopK:
     """The best candidates as rows, without hidden pairs.
 
@@ -136,7 +141,22 @@ def best(
         k: the length of a list.
         filter: more candidates to leave out.
         include_seen: also return what a known query or a history has chosen.
+        rules: how the lists depart from the order of scores.
     """
+    find = partial(_best, ranker, by, inputs)
+    if not rules:
+        return find(k, filter, include_seen)
+    return by_rules(ranker, find, k, filter, rules, include_seen=include_seen)
+
+
+def _best(
+    ranker: Ranker,
+    by: By,
+    inputs: Tensor | Interactions | Texts,
+    k: int,
+    filter: Filter,
+    include_seen: bool,  # noqa: FBT001
+) -> TopK:
     searcher = ranker.searcher
     if isinstance(inputs, Texts):
         return searcher.of_texts(inputs, k, filter)
@@ -201,7 +221,8 @@ def _rank(
     first = specs[0]
     filter = Filter(_excluded(ranker.candidates, specs), _allowed(ranker, first))
     inputs = _joined(ranker, first.by, rows)
-    top = best(ranker, first.by, inputs, depth, filter=filter, include_seen=first.include_seen)
+    how = {"filter": filter, "include_seen": first.include_seen, "rules": first.rules}
+    top = best(ranker, first.by, inputs, first.k if first.rules else depth, **how)
     sizes = [len(spec.inputs) for spec in specs]
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
     parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from rankfold import __version__
 from rankfold.errors import UserError
 from rankfold.models.ranking import SearchSpec
+from rankfold.models.rules import Rules
 from rankfold.models.search import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
@@ -184,7 +185,13 @@ async def _search(
         raise HttpError(400, f"{error}; got {' and '.join(names) or 'none'}", hint)
     by = names[0]
     value = getattr(given, by)
-    others = (given.exclude or (), given.allow, given.include_seen, given.where)
+    rules = Rules(
+        pin=given.pin or (),
+        boost=given.boost or {},
+        at_most=given.at_most or {},
+        diversity=given.diversity,
+    )
+    others = (given.exclude or (), given.allow, given.include_seen, given.where, rules)
     is_flat = by == "history" and not any(isinstance(entry, list) for entry in value)
     inputs = [value] if is_flat or isinstance(value, str) else value  # one entry per ranking
     spec = SearchSpec(by, inputs, given.k, *others)

@@ -12,10 +12,11 @@ from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 
 SEARCH_INPUTS: tuple[By, ...] = ("queries", "history", "text", "candidates")  # exactly one
-_KEY_LISTS = ("queries", "history", "candidates", "exclude", "allow")
+_KEY_LISTS = ("queries", "history", "candidates", "exclude", "allow", "pin")
 _MAX_KEY_LENGTH = 1024
 _MAX_LIKE_LENGTH = 100
 _DEFAULT_K = 10
+_MAX_RULES = 8  # boosts, and quotas
 
 Text = Annotated[str, Field(max_length=_MAX_KEY_LENGTH)]
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -43,6 +44,10 @@ class SearchRequest(StrictModel):
     exclude: list[Any] = Field(default_factory=list)
     allow: list[Any] | None = None
     where: str | None = None
+    pin: list[Any] = Field(default_factory=list)
+    boost: dict[str, float] = Field(default_factory=dict)
+    at_most: dict[str, int] = Field(default_factory=dict)
+    diversity: float = 0.0
     include_seen: bool = False
 
 
@@ -82,6 +87,8 @@ def search_request(limits: Limits) -> type[SearchRequest]:
     texts = Annotated[list[text], Field(min_length=1, max_length=limits.batch)]
     histories = Annotated[list[keys], Field(min_length=1, max_length=limits.batch)]
     k = Annotated[int, Field(ge=1, le=limits.k)]
+    condition = Annotated[str, Field(max_length=MAX_LENGTH)]
+    amount = Annotated[float, Field(allow_inf_nan=False)]
     fields: dict[str, Any] = {
         "queries": (inputs, _optional("rank for known queries")),
         "history": (
@@ -94,8 +101,21 @@ def search_request(limits: Limits) -> type[SearchRequest]:
         "exclude": (keys, _optional("candidates that are not returned")),
         "allow": (keys, _optional("only these candidates are returned")),
         "where": (
-            Annotated[str, Field(max_length=MAX_LENGTH)],
+            condition,
             _optional("a condition on the features of candidates: price < 20 and brand = 'acme'"),
+        ),
+        "pin": (keys, _optional("candidates that come first, even if seen")),
+        "boost": (
+            Annotated[dict[condition, amount], Field(max_length=_MAX_RULES)],
+            _optional("what is added to scores where a condition is met: {\"brand = 'x'\": 0.5}"),
+        ),
+        "at_most": (
+            Annotated[dict[Text, Annotated[int, Field(ge=1)]], Field(max_length=_MAX_RULES)],
+            _optional('results with the same value of a feature: {"brand": 2}'),
+        ),
+        "diversity": (
+            Annotated[float, Field(ge=0, le=1)],
+            Field(default=0.0, description="0: by score; towards 1: results that differ more"),
         ),
         "include_seen": (
             bool,

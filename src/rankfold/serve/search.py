@@ -27,7 +27,7 @@ def _depth_of(request: SearchSpec) -> int:
 
 def group_of(request: SearchSpec) -> Hashable:
     """Requests with an equal group share a search: it holds all that a search depends on."""
-    alone = None if request.allow is None else id(request)
+    alone = id(request) if request.allow is not None or request.rules else None
     return request.by, _depth_of(request), request.include_seen, request.where, alone
 
 
