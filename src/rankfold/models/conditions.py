@@ -49,7 +49,7 @@ def _matching(table: pl.DataFrame, condition: str) -> Tensor:
             f"a condition has at most {MAX_LENGTH} characters, got {len(condition):,}",
             hint="use `allow` for a list of candidates",
         )
-    hint = f"features: {listing(table.columns)}; write price < 20 and brand = 'acme'"
+    hint = f"{listing(table.columns)}; a condition is written price < 20 and brand = 'acme'"
     try:
         (result,) = table.select(pl.sql_expr(condition).alias("meets"))
     except pl.exceptions.ColumnNotFoundError as error:

@@ -165,7 +165,7 @@ def _labels(ranker: Ranker, name: str) -> Tensor:
     """A number for the value of a feature of each candidate; a missing value is one of its own."""
     table = ranker.conditions.table
     if name not in table.columns:
-        raise UserError(f"there is no feature {name!r}", hint=f"features: {listing(table.columns)}")
+        raise UserError(f"there is no feature {name!r}", hint=listing(table.columns))
     return torch.from_numpy(table[name].rank("dense").fill_null(0).to_numpy().copy()).long()
 
 
