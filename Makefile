@@ -1,11 +1,14 @@
-# Every target sets itself up in a fresh clone: a virtual environment with the versions of constraints.txt.
+# Every target sets itself up in a fresh clone: a virtual environment with the packages of
+# requirements/, which are checked by their hashes. See CONTRIBUTING.md.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN = $(VENV)/bin
+LIST := dev
+RELEASE := build/release
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # many processes start: compile each module once, at its first import
 
-.PHONY: demo test pytest browser lint bench docs clean
+.PHONY: demo test test-lowest pytest browser lint bench docs lock release clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -15,8 +18,13 @@ test: $(VENV)/.dev browser
 	$(MAKE) --jobs 2 pytest lint
 
 # tests/conftest.py orders the files: long ones first.
-pytest: $(VENV)/.dev
+pytest: $(VENV)/.$(LIST)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# The suite with the lowest versions that pyproject.toml declares, torch aside. They warn of what
+# later versions changed.
+test-lowest:
+	PYTEST_ADDOPTS='-W default::DeprecationWarning' $(MAKE) VENV=.venv-lowest LIST=lowest pytest
 
 # Chromium for the tests of the page, from apt: as root, or where sudo asks for no password.
 browser:
@@ -39,14 +47,42 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
-clean:
-	rm -rf $(VENV) demo site
+# Choose versions again, for every platform and Python; those in requirements/ are kept if they fit.
+COMPILE = $(RELEASE)/bin/uv pip compile --quiet --python-version 3.11 --no-header
+LOCK = $(COMPILE) --generate-hashes --no-annotate --output-file requirements/$(1).txt
+OURS = $(LOCK) pyproject.toml --constraint requirements/torch.txt --no-emit-package torch --no-emit-package rankfold
+lock: $(RELEASE)/.release
+	$(call OURS,demo) --universal --extra report
+	$(call OURS,dev) --universal --extra dev
+	$(call OURS,docs) --universal --extra docs
+	$(call OURS,all) --universal --extra all
+	$(COMPILE) pyproject.toml --extra all --resolution lowest-direct --no-deps --no-emit-package torch \
+	  | $(call OURS,lowest) --extra all --extra dev --constraint /dev/stdin
+	$(call LOCK,release) --universal --group release
 
-$(VENV)/.demo: EXTRA := report
-$(VENV)/.dev: EXTRA := dev
-$(VENV)/.docs: EXTRA := docs
-$(VENV)/.demo $(VENV)/.dev $(VENV)/.docs: pyproject.toml constraints.txt
+# dist/: a wheel, the sources, and the packages of rankfold[all] as an SBOM and as a list of licences.
+release: $(RELEASE)/.release
+	rm -rf dist && mkdir dist
+	$(RELEASE)/bin/python -m build --outdir dist
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(MAKE) VENV=build/all build/all/.all
+	$(RELEASE)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library \
+	  --output-format JSON --output-file dist/rankfold.cdx.json build/all/bin/python
+	$(RELEASE)/bin/pip-licenses --python build/all/bin/python --order license --format markdown \
+	  --with-urls --output-file dist/LICENSES.md
+
+clean:
+	rm -rf $(VENV) .venv-lowest build demo dist site
+
+$(RELEASE)/.release: requirements/release.txt
+	test -d $(RELEASE) || $(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --require-hashes --no-deps --requirement $<
+	touch $@
+
+$(VENV)/.%: requirements/%.txt requirements/torch.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rankfold needs Python 3.11 or later")'
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[$(EXTRA)]'
+	$(BIN)/pip install --quiet --no-compile --require-hashes --no-deps --requirement $<
+	$(BIN)/pip install --quiet --no-compile --requirement requirements/torch.txt
+	$(BIN)/pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
 	touch $@

@@ -51,7 +51,11 @@ PROGRAMS = {  # name: module of benchmarks, arguments
     "traffic": ["scale.traffic", "--write"],
     "reliability": ["checks.reliability", "--slow", "--write"],
 }
-IN_ENVIRONMENT = {"ranx": ["checks.ranx"], "napkinxc": ["checks.napkinxc"]}  # of the peer so named
+IN_ENVIRONMENT = {  # of the peer so named
+    "ranx": ["checks.ranx"],
+    "napkinxc": ["checks.napkinxc"],
+    "atheris": ["checks.fuzz", "--minutes", "60", "--write"],
+}
 ON_GPU = {
     "gpu": ["checks.gpu"],
     "gpu-ranks": ["checks.ranks"],

@@ -15,7 +15,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from rankfold.data.read.values import canonical
+from rankfold.data.read.values import canonical, check_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,20 @@ def number(frame: pl.LazyFrame) -> tuple[Pairs, pl.Series, pl.Series]:
     Two streaming passes collect the distinct keys, a third looks each row's keys up: the keys of
     all rows are never in memory at once.
     """
-    frame = frame.with_row_index("order")
     queries, candidates = _vocabulary(frame, "query"), _vocabulary(frame, "candidate")
     present = frame.collect_schema().names()
     columns = [name for name in ("grade", "time", "split") if name in present]
-    rows = (
-        frame.join(queries.lazy(), on="query", how="left")
-        .join(candidates.lazy(), on="candidate", how="left")
-        .select("query_row", "candidate_row", "order", *columns)
-        .collect(engine="streaming")
-    )
+    try:
+        rows = (
+            frame.with_row_index("order")
+            .join(queries.lazy(), on="query", how="left")
+            .join(candidates.lazy(), on="candidate", how="left")
+            .select("query_row", "candidate_row", "order", *columns)
+            .collect(engine="streaming")
+        )
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        check_count(frame, "the input")
+        raise
     pairs = Pairs(
         queries=rows["query_row"].to_numpy().astype(np.int64),
         candidates=rows["candidate_row"].to_numpy().astype(np.int64),

@@ -10,7 +10,7 @@ Pairs become a temporary Parquet file of the needed columns, with a reason besid
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -62,7 +62,7 @@ def read_frame(
     frame: pl.LazyFrame, columns: PairColumns, name: str, reading: Reading
 ) -> pl.LazyFrame:
     """The usable rows of a frame in memory; bad rows are recorded by number."""
-    with readable(name):
+    with readable(name, frame):
         rows = _sink(frame.with_row_index(LINE, offset=1), columns, name, reading)
     return _usable(rows, name, reading)
 
@@ -147,7 +147,9 @@ def _scan(
     if not is_text(path):
         with readable(path.name):
             raw = _scan_binary(path, reading)
-            return use(raw.select(LINE, *choose(_column_names(raw))))
+        with readable(path.name, raw):
+            numbered = raw.with_row_index(LINE, offset=1)
+            return use(numbered.select(LINE, *choose(_column_names(numbered))))
     mark = separator(path)
     try:
         is_json = base_suffix(path) in record_reader.JSON_LINES  # one reader, so one rule
@@ -159,6 +161,8 @@ def _scan(
             raise
         if isinstance(error, OSError):
             raise _unreadable(path.name, error) from error
+        if isinstance(error, pl.exceptions.PanicException):
+            values.check_count(pl.scan_lines(path, glob=False), path.name)
         # the record reader says what is wrong
     return use(record_reader.read(path, mark, reading, choose, header=header))
 
@@ -170,7 +174,7 @@ def row_lines(path: Path) -> list[int]:
 
 def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
     """All columns of a frame in memory, its rows numbered in ``LINE``."""
-    with readable(name):
+    with readable(name, frame):
         return frame.with_row_index(LINE, offset=1).collect()
 
 
@@ -267,24 +271,27 @@ def _scan_csv(path: Path, separator: str, *, header: bool) -> pl.LazyFrame | Non
 
 
 def _scan_binary(path: Path, reading: Reading) -> pl.LazyFrame:
-    """A Parquet or Arrow file, decompressed, its rows numbered in ``LINE``."""
+    """A Parquet or Arrow file, decompressed."""
     source = path
     if path.suffix.lower() in (".gz", ".zst"):
         source = reading.new_file()
         with open_binary(path) as compressed, source.open("wb") as file:
             shutil.copyfileobj(compressed, file, 2**22)
     scan = pl.scan_parquet if base_suffix(path) == ".parquet" else pl.scan_ipc
-    return scan(source, glob=False).with_row_index(LINE, offset=1)
+    return scan(source, glob=False)
 
 
 @contextmanager
-def readable(table: str) -> Iterator[None]:
-    """Errors of polars become UserErrors."""
+def readable(table: str, numbered: pl.LazyFrame | None = None) -> Iterator[None]:
+    """Errors of polars become UserErrors; ``numbered`` are rows that it numbers."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         if storage.is_full(error):  # of temporary files
             raise
+        if numbered is not None:
+            with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+                values.check_count(numbered, table)
         raise _unreadable(table, error) from error
 
 

@@ -10,7 +10,27 @@ from rankfold.errors import UserError
 F = TypeVar("F", pl.DataFrame, pl.LazyFrame)
 TEXT_TYPES = (pl.String, pl.Categorical, pl.Enum)
 _TIME_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%z")
+MAX_ROWS = 2**32 - 2**16 if pl.get_index_type() == pl.UInt32 else 2**63  # that polars can number
 _CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
+
+
+def check_count(frame: pl.LazyFrame, name: str) -> None:
+    """A UserError for more rows than polars can number: numbering them, it panics."""
+    n = count_rows(frame)
+    if n > MAX_ROWS:
+        raise UserError(
+            f"{name} has {n:,} rows, and polars numbers at most {MAX_ROWS:,}",
+            hint="pip install 'rankfold[large]' for its 64-bit version",
+        )
+
+
+def count_rows(frame: pl.LazyFrame) -> int:
+    """The number of rows; ``pl.len()`` has as few bits as the numbers of rows."""
+    missing = pl.first().is_null()
+    counts = frame.select(
+        pl.sum_horizontal(each.cast(pl.Int64).sum() for each in (missing, ~missing))
+    )
+    return int(counts.collect(engine="streaming").item())
 
 
 def keys_of(frame: pl.DataFrame, name: str, table: str) -> pl.Series:
