@@ -57,7 +57,7 @@ def test_errors_name_the_folder(rankfold: Command, home: Path, words: tuple[Any,
     assert "hint: fit both models on" in done.err
     done = rankfold(*words, "--set", "width=3")
     assert done.code == 2
-    assert "`width` is no option" in done.err
+    assert "`width` is not an option" in done.err
     done = rankfold("blend", home / "model", home / "model", *words[3:])
     assert done.code == 2
     assert "got rg2-plain twice" in done.err

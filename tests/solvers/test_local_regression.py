@@ -32,16 +32,19 @@ def solved(table: Neighbours, diagonal: Tensor, reg: float, budget: int = 2**30)
     most=st.sampled_from([1, 3, 10, 39]),
     reg=st.sampled_from([0.01, 1.0, 30.0]),
     budget=st.sampled_from([2**10, 2**30]),
+    strong=st.sampled_from([2, 5, 50]),
 )
 def test_the_weights_are_those_of_the_reference(
-    *, seed: int, most: int, reg: float, budget: int
+    *, seed: int, most: int, reg: float, budget: int, strong: int
 ) -> None:
     rows, rng = pairs(seed, 0.05 + 0.2 * (seed % 2)), torch.Generator().manual_seed(seed)
     weight, scale = torch.rand(60, generator=rng) + 0.1, torch.rand(N, generator=rng) + 0.1
     table = neighbours(rows, weight, scale, most)
     diagonal = gram_diagonal(rows, weight, scale)
-    expected = regressed_reference(table, diagonal, reg)
-    result = solved(table, diagonal, reg, budget)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "STRONG", strong)
+        expected = regressed_reference(table, diagonal, reg)
+        result = solved(table, diagonal, reg, budget)
     torch.testing.assert_close(result.double(), expected, rtol=2e-3, atol=1e-4)
 
 

@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankfold.solvers.path import MAX_QUERIES, PathPoint, path_scores, queries_at_once
+from rankfold.solvers.path import (
+    MAX_QUERIES,
+    PathPoint,
+    path_scores,
+    queries_at_once,
+    shortlist,
+)
 from rankfold.types import Interactions, from_pairs
 
 M, N, K = 5, 9, 6
@@ -93,3 +99,25 @@ def test_threshold_of_one_removes_the_last_component(parts: Parts) -> None:
     (scores,) = scores_at(parts, [point])[point]
     (others,) = scores_at((products, values, changed), [point])[point]
     torch.testing.assert_close(scores, others)
+
+
+@pytest.mark.parametrize("rank", [2, 3, 6])
+@pytest.mark.parametrize("threshold", [0.0, 0.9])
+@pytest.mark.parametrize("discount", [0.0, 0.3])
+def test_a_shortlist_has_the_scores_of_its_candidates(
+    parts: Parts, rank: int, threshold: float, discount: float
+) -> None:
+    """Repeated and missing candidates are never the best."""
+    rng = torch.Generator().manual_seed(0)
+    root, tail = torch.rand(N, generator=rng) + 0.5, torch.rand(M, N, generator=rng)
+    ids = torch.tensor([[4, 8, 4, -1]] * M)
+    lists = shortlist(ids, *parts, [2, 3, 6], root, torch.arange(1.0, N + 1).log(), tail)
+    point = PathPoint(0, rank, threshold, discount, 1.0)
+    scores = lists.scores(point, threshold * float(parts[1][rank - 1]), 0.7)
+    values, vectors = parts[1][:rank], parts[2][:, :rank]
+    shrunk = parts[0][:, :rank] * (values - threshold * values[-1]) / values
+    expected = (shrunk @ vectors.T * root + 0.7 * tail) * torch.arange(1.0, N + 1) ** -discount
+    for own, row, expected_row in zip(lists.ids, scores, expected, strict=True):
+        found = row > -torch.inf
+        assert own[found].tolist() == [4, 8]
+        torch.testing.assert_close(row[found], expected_row[[4, 8]])

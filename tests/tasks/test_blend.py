@@ -106,7 +106,7 @@ def test_metric_chooses_the_share(data: Dataset, models: Models) -> None:
 def test_refitted_models_need_a_share(data: Dataset, models: Models) -> None:
     refitted = [fitted("rg2", data, width=6, refit=True), fitted("ease", data, refit=True)]
     for nothing in (None, "none"):
-        with pytest.raises(UserError, match="fitted on the validation pairs too") as caught:
+        with pytest.raises(UserError, match="so these cannot choose the share") as caught:
             rf.blend(refitted, data, share=nothing)  # type: ignore[arg-type]
         assert "share" in caught.value.hint
     with pytest.raises(
@@ -178,8 +178,8 @@ def test_models_that_grade_are_refused(data: Dataset, models: Models) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"first": "rg2"}, "`first` is no option"),
-        ({"refit": True}, "`refit` is no option"),
+        ({"first": "rg2"}, "`first` is not an option"),
+        ({"refit": True}, "`refit` is not an option"),
         ({"rank": 3}, "no option 'rank'"),
         ({"share": 2}, "`share` must be at least 0 and at most 1"),
     ],

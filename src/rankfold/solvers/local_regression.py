@@ -5,8 +5,14 @@ F_yz = -P_yz / P_zz. Row y of P is computed among the neighbours S of y alone::
 
     w = (G_SS + r I)^-1 G_Sy        p_y = 1 / (G_yy + r - w . G_Sy)        P_yS = -p_y w
 
-Entries of G_SS that are in neither row of the table count as 0. Where this leaves a matrix that is
-not positive definite, its diagonal is raised to the sums of its rows.
+Entries of G_SS that are in neither row of the table count as 0, and so do those among the weaker
+neighbours W, all but the ``STRONG`` strongest. An entry of a strong and a weak one is that in the
+row of the strong one. So W is eliminated, D its diagonal::
+
+    (G_TT + r I - G_TW D^-1 G_WT) w_T = G_Ty - G_TW D^-1 G_Wy        w_W = D^-1 (G_Wy - G_WT w_T)
+
+Where this leaves a matrix that is not positive definite, its diagonal is raised to the sums of its
+rows.
 """
 
 from functools import partial
@@ -18,7 +24,9 @@ from rankfold.kernels.threads import in_threads, n_threads
 from rankfold.solvers.neighbours import Neighbours
 from rankfold.types import Comm
 
+STRONG = 50  # neighbours of a candidate whose own entries count
 _SYSTEMS, _MOST_SYSTEMS = {"cpu": 16}, 1024  # solved at a time, by device; others
+_RAISED = 1.01  # times the sums of its rows, a diagonal makes a matrix positive definite
 _RUN = 4096  # candidates that share one map of ids
 _ENTRY_BYTES = 32  # allocated for each entry of a system, at most
 
@@ -40,13 +48,13 @@ def regressed(
     n, length = len(diagonal), table.ids.shape[1]
     raised, (first, last) = (diagonal + reg).float(), comm.share(n)
     weights, precision = torch.empty_like(table.weights), raised[first:last].clone()
-    budget = memory_budget // n_threads() // (_ENTRY_BYTES * length * (length + 1) + 4 * n)
+    budget = memory_budget // n_threads() // (_ENTRY_BYTES * length * (length + 1) + 8 * n)
     most = max(1, min(_SYSTEMS.get(table.ids.device.type, _MOST_SYSTEMS), budget))
     every = torch.arange(last - first, device=table.ids.device)
 
     def solve(lists: Neighbours, run: tuple[Tensor, Tensor]) -> None:
         own, index = run
-        places = table.ids.new_full((min(most, len(own)), n), length)
+        places = every.new_full((min(most, len(own)), n + 1), length)
         for some, lines in zip(own.split(most), index.split(most), strict=True):
             ids, right = table.ids[some].long(), table.weights[some]
             weights[some] = w = _solved(lists, lines, ids, right, raised[ids], places)
@@ -76,15 +84,21 @@ def regressed_reference(table: Neighbours, diagonal: Tensor, reg: float) -> Tens
     n = len(diagonal)
     gram = torch.zeros(n, n, dtype=torch.float64)
     gram.scatter_add_(1, table.ids.long(), table.weights.double())
-    gram = torch.maximum(gram, gram.T) + torch.diag(diagonal.double() + reg)
+    own, gram = gram, torch.maximum(gram, gram.T) + torch.diag(diagonal.double() + reg)
     inverse = torch.zeros_like(gram)
     for y in range(n):
         near = table.ids[y, table.weights[y] > 0].long()
-        system = gram[near][:, near]
+        system, right = gram[near][:, near], gram[near, y]
+        weak = torch.arange(len(near)) >= STRONG
+        system[weak.outer(weak)] = 0.0
+        system[weak.outer(~weak)] = own[near[~weak]][:, near[weak]].T.flatten()
+        system[(~weak).outer(weak)] = own[near[~weak]][:, near[weak]].flatten()
+        system.diagonal().copy_(gram.diagonal()[near])
         if len(near) > 0 and float(torch.linalg.eigvalsh(system)[0]) <= 0:
-            system.diagonal().copy_(torch.maximum(system.diagonal(), _row_sums(system)))
-        w = torch.linalg.solve(system, gram[near, y])
-        inverse[y, y] = 1 / max(float(gram[y, y] - w @ gram[near, y]), reg)
+            sums = _RAISED * _row_sums(system)
+            system.diagonal().copy_(torch.maximum(system.diagonal(), sums))
+        w = torch.linalg.solve(system, right)
+        inverse[y, y] = 1 / max(float(gram[y, y] - w @ right), reg)
         inverse[y, near] = -inverse[y, y] * w
     weights = (-inverse / inverse.diagonal()).clamp(min=0.0)
     return weights.fill_diagonal_(0.0)
@@ -118,29 +132,55 @@ def _solved(
         ids: S, [B, L].
         right: G_Sy, 0 where S has fewer candidates; [B, L].
         diagonal: of the systems, [B, L].
-        places: L everywhere, before and after; at least B rows, [., N].
+        places: L everywhere, before and after; at least B rows, [., N + 1].
     """
-    (count, length), known = ids.shape, right > 0
-    rows, columns = known.nonzero().unbind(1)
-    places[rows, ids[known]] = columns.to(places.dtype)
-    others = lists.ids[index].long().view(count, length**2)
-    target = places[:count].gather(1, others).long().view(count, length, length)
-    places[rows, ids[known]] = length
-    values = lists.weights[index].mul_(known[:, :, None])
-    system = right.new_zeros(count, length, length + 1).scatter_add_(2, target, values)
-    system = system[:, :, :length]
-    system = torch.maximum(system, system.mT)
-    system.diagonal(dim1=1, dim2=2).copy_(diagonal)
-    root, failed = torch.linalg.cholesky_ex(system)
-    bad = failed > 0
-    if bool(bad.any()):
-        worse = system[bad]
-        raised = worse.diagonal(dim1=1, dim2=2)
-        raised.copy_(torch.maximum(raised, _row_sums(worse)))
-        root[bad] = torch.linalg.cholesky(worse)
-    return torch.cholesky_solve(right[:, :, None], root)[:, :, 0]
+    (count, length), known, strong = ids.shape, right > 0, min(STRONG, ids.shape[1])
+    none = places.shape[1] - 1
+    ids = ids.where(known, none)
+    places[:count].scatter_(1, ids, torch.arange(length, device=ids.device).expand(count, -1))
+    near = index[:, :strong].flatten()
+    values = lists.weights.index_select(0, near).view(count, -1)
+    others = lists.ids.index_select(0, near).view(count, -1).long().masked_fill_(values == 0, none)
+    others += torch.arange(count, device=ids.device)[:, None] * places.shape[1]
+    target = places.view(-1).index_select(0, others.flatten()).view(count, strong, length)
+    places[:count].scatter_(1, ids, length)
+    values = values.view(count, strong, length)
+    if not bool(known[:, :strong].all()):
+        values.mul_(known[:, :strong, None])
+    system = right.new_zeros(count, strong, length + 1).scatter_(2, target, values)
+    inside, across = system[:, :, :strong], system[:, :, strong:length]
+    inside = torch.maximum(inside, inside.mT)
+    result, failed = _eliminated(inside, across, right, diagonal)
+    if bool(failed.any()):
+        inside, across, right, diagonal = (one[failed] for one in (inside, across, right, diagonal))
+        sums = torch.cat([_row_sums(inside) + across.sum(dim=2), across.sum(dim=1)], dim=1)
+        diagonal = torch.maximum(diagonal, _RAISED * sums)
+        result[failed], _ = _eliminated(inside, across, right, diagonal)
+    return result
+
+
+def _eliminated(
+    inside: Tensor, across: Tensor, right: Tensor, diagonal: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The solutions of systems, and which of them are not positive definite.
+
+    Args:
+        inside: entries among the strong neighbours, any diagonal; [B, T, T].
+        across: of strong and weak ones; [B, T, L - T].
+        right: the right-hand sides, [B, L].
+        diagonal: of the systems, [B, L].
+    """
+    strong = inside.shape[1]
+    inside.diagonal(dim1=1, dim2=2).copy_(diagonal[:, :strong])
+    scaled = across / diagonal[:, None, strong:]
+    reduced = torch.baddbmm(inside, scaled, across.mT, alpha=-1)
+    right, weak = right[:, :strong, None], right[:, strong:, None]
+    root, failed = torch.linalg.cholesky_ex(reduced)
+    upper = torch.cholesky_solve(right - scaled @ weak, root)
+    lower = weak / diagonal[:, strong:, None] - scaled.mT @ upper
+    return torch.cat([upper, lower], dim=1)[:, :, 0], failed > 0
 
 
 def _row_sums(system: Tensor) -> Tensor:
-    """Off the diagonal, and a little more: a diagonal as large makes a matrix positive definite."""
-    return 1.01 * (system.sum(dim=-1) - system.diagonal(dim1=-2, dim2=-1))
+    """Off the diagonal."""
+    return system.sum(dim=-1) - system.diagonal(dim1=-2, dim2=-1)

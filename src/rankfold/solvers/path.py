@@ -4,6 +4,9 @@ With T' = U diag(sigma) V^T the scores of rank r at threshold tau are A_sigma - 
 A_sigma = sum_{j <= r} sigma_j u_j v_j^T and A_1 = sum_{j <= r} u_j v_j^T: two blocks that grow
 with r, whatever the number of thresholds. The tail, a sparse matrix of scores, is added with its
 weight. A discount is a factor of each candidate's column.
+
+``path_scores`` gives the scores of all candidates. Many points are compared on a ``Shortlist``, the
+best candidates of each query at a few points far apart: a further point costs next to nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +39,70 @@ class Tail(NamedTuple):
     scores: Tensor  # [M, N], before the discount
     weights: Mapping[PathPoint, float]  # of each point
     scales: Mapping[float, Tensor]  # a factor per candidate for each discount, [N]
+
+
+class Shortlist(NamedTuple):
+    """Candidates of some queries and the parts of their scores; each [B, P]."""
+
+    ids: Tensor  # ascending; some are repeated
+    factors: Mapping[int, Tensor]  # A_sigma and A_1 at each rank, [2, B, P]; -inf where repeated
+    tail: Tensor | None
+    logs: Tensor  # of the candidates' counts
+
+    def scores(self, point: PathPoint, tau: float, tail_factor: float) -> Tensor:
+        """The scores at a point with one of the ranks; [B, P]."""
+        sigma, one = self.factors[point.rank]
+        scores = torch.add(sigma, one, alpha=-tau)
+        if self.tail is not None and tail_factor > 0:
+            scores.add_(self.tail, alpha=tail_factor)
+        return scores.mul_(torch.exp(self.logs * -point.discount))
+
+    @property
+    def n_bytes(self) -> int:
+        every = [self.ids, self.logs, *self.factors.values()]
+        every += [] if self.tail is None else [self.tail]
+        return sum(one.numel() * one.element_size() for one in every)
+
+
+def shortlist(
+    ids: Tensor,
+    products: Tensor,
+    values: Tensor,
+    vectors: Tensor,
+    ranks: Sequence[int],
+    scales: Tensor,
+    logs: Tensor,
+    tail: Tensor | None,
+) -> Shortlist:
+    """The parts of the scores of some candidates.
+
+    Args:
+        ids: of the candidates, [B, P]; -1 where there are fewer.
+        products: T' V for the queries, up to a factor per query; [B, K].
+        values: sigma, [K], descending.
+        vectors: V, [N, K].
+        ranks: ascending.
+        scales: a factor per candidate, [N].
+        logs: of the candidates' counts, [N].
+        tail: its scores, [B, N].
+    """
+    ids = ids.sort(dim=1).values
+    repeated = torch.nn.functional.pad(ids[:, 1:] == ids[:, :-1], (1, 0), value=False) | (ids < 0)
+    ids = ids.clamp_(min=0)
+    rows = scratch("rows", (ids.numel(), vectors.shape[1]), vectors)
+    torch.index_select(vectors, 0, ids.flatten(), out=rows)
+    rows, both = rows.view(*ids.shape, -1), torch.stack([products, products / values], dim=1)
+    factors: dict[int, Tensor] = {}
+    total, done = both.new_zeros(len(ids), 2, ids.shape[1]), 0
+    missing = torch.where(repeated, -torch.inf, 0.0)
+    scale = scales[ids][:, None, :]
+    for rank in ranks:
+        new = slice(done, rank)
+        total, done = total + torch.bmm(both[:, :, new], rows[:, :, new].mT), rank
+        factors[rank] = (total * scale).transpose(0, 1).contiguous()
+        factors[rank][0] += missing
+    more = None if tail is None else tail.gather(1, ids)
+    return Shortlist(ids.int(), factors, more, logs[ids])
 
 
 def path_scores(

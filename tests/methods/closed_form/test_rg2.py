@@ -1,7 +1,6 @@
 """rg2 selects its settings on validation, uses defaults without it, and resumes bit by bit."""
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
+from rankfold.methods.closed_form.path_grid import PathGrid
 from rankfold.methods.closed_form.path_search import DEFAULTS, EXPONENTS, PathSearch
 from rankfold.methods.closed_form.racing import blend
 from rankfold.methods.closed_form.rg2 import Config
@@ -64,11 +64,15 @@ def test_a_point_as_good_as_the_best_of_the_path_is_chosen(seed: int) -> None:
 
 
 def test_the_choice_is_the_mean_of_points_that_cannot_be_told_apart() -> None:
-    one, other = PathPoint(1, 16, 0.0, 0.1), PathPoint(1, 64, 0.5, 0.1)
-    elsewhere = PathPoint(2, 200, 0.9, 0.3)
+    one, other = PathPoint(1, 16, 0.0, 0.1), PathPoint(1, 16, 0.5, 0.3)
+    elsewhere, wider = PathPoint(2, 16, 0.9, 0.3), PathPoint(1, 64, 0.9, 0.3)
+    with_tail = PathPoint(1, 16, 0.9, 0.3, 1.0)
     assert blend({one: 1.0}) == one
-    assert blend({one: 1.0, other: 1.0, elsewhere: 0.9}) == PathPoint(1, 32, 0.25, 0.1)
-    assert blend({other: 1.0, one: 0.25}) == PathPoint(1, 49, 0.4, 0.1)
+    others = {elsewhere: 0.9, wider: 0.9, with_tail: 0.9}
+    assert blend({one: 1.0, other: 1.0, **others}) == PathPoint(1, 16, 0.25, 0.2)
+    assert blend({other: 1.0, one: 0.25}) == PathPoint(1, 16, 0.4, 0.26)
+    louder = with_tail._replace(tail_weight=4.0)
+    assert blend({with_tail: 1.0, louder: 1.0, one: 0.9}).tail_weight == 2.0
 
 
 def test_scores_of_the_path_are_those_of_the_models_at_its_points(data: Dataset) -> None:
@@ -82,16 +86,30 @@ def test_scores_of_the_path_are_those_of_the_models_at_its_points(data: Dataset)
         assert result == pytest.approx(entry["score"], abs=2e-3)
 
 
-def test_the_path_covers_ranks_and_thresholds_but_no_point_twice(data: Dataset) -> None:
+def test_no_neighbour_of_the_best_point_of_the_path_is_better(data: Dataset) -> None:
+    """All validation queries score the path here. No point is listed twice."""
     path = rf.fit("rg2", data, **OPTIONS).model.notes["path"]
-    points = [point(entry) for entry in path]
-    assert len(points) == len(set(points))
-    pairs = {entry[:2] for entry in points}
+    scores = {point(entry): entry["score"] for entry in path}
+    assert len(scores) == len(path)
+    pairs = {entry[:2] for entry in scores}
     assert {(-0.375, 0.35), (-0.25, 0.35)} <= pairs <= set(EXPONENTS)
-    whole = {(*pair, r, t) for pair, r, t in product(pairs, (3, 6, 12), (0.0, 0.5, 0.9))}
-    assert {entry[:4] for entry in points} >= whole
-    assert len({entry[:4] for entry in points} - whole) <= 1  # a mean of points
-    assert {0.0, 0.1, 0.2, 0.3} <= {entry[4] for entry in points}
+    best = max(scores, key=scores.__getitem__)
+    grid = PathGrid.of(0, OPTIONS["width"], Config())
+    top = grid.nearest(PathPoint(0, *best[2:]))  # the best may be a mean of points of the grid
+    for other in (*grid.mixes(top), *grid.solutions(top)):
+        assert scores[(*best[:2], *other[1:])] <= scores[best]
+
+
+def test_neighbours_are_one_step_away_and_no_tail_is_always_among_them() -> None:
+    grid = PathGrid.of(3, 512, Config())
+    at = PathPoint(3, 64, 0.9, 0.1, 8.0)
+    assert {one.rank for one in grid.solutions(at)} == {32, 64, 128}
+    assert {one.threshold for one in grid.solutions(at)} == {0.5, 0.9}
+    assert {one.discount for one in grid.mixes(at)} == {0.0, 0.1, 0.2}
+    assert {one.tail_weight for one in grid.mixes(at)} == {0.0, 4.0, 8.0, 16.0}
+    given = PathGrid.of(3, 512, Config(rank=50, discount=0.15, tail_weight=1.0))
+    assert {one[:2] for one in given.solutions(given.start())} == {(3, 50)}
+    assert given.mixes(given.start()) == [PathPoint(3, 50, 0.5, 0.15, 1.0)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import rankfold as rf
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
 from rankfold.methods.closed_form import tail
-from rankfold.methods.closed_form.path_search import linear
+from rankfold.methods.closed_form.path_scores import linear
 from rankfold.models.ranker import Ranker
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.neighbours import Neighbours

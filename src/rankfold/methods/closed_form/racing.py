@@ -137,7 +137,7 @@ def mean(values: Tensor) -> tuple[float, float]:
 
 
 def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
-    """The weighted mean of the points with the best exponents, with a tail if the best has one.
+    """The weighted mean of the points with the best's exponents and rank, and a tail if it has one.
 
     Points that cannot be distinguished differ by chance. Their mean is as good, and steadier.
     """
@@ -145,7 +145,7 @@ def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
     own = {
         point: weight
         for point, weight in weights.items()
-        if point.place == best.place and (point.tail_weight > 0) == (best.tail_weight > 0)
+        if point[:2] == best[:2] and (point.tail_weight > 0) == (best.tail_weight > 0)
     }
     total = sum(own.values())
 
@@ -155,12 +155,11 @@ def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
             return known.pop()
         return round(sum(weight * value(point) for point, weight in own.items()) / total, 3)
 
-    rank = round(math.exp(mean_of(lambda point: math.log(point.rank))))
     threshold, discount = mean_of(lambda p: p.threshold), mean_of(lambda p: p.discount)
     tail = 0.0
     if best.tail_weight > 0:
         tail = round(math.exp(mean_of(lambda point: math.log(point.tail_weight))), 3)
-    return PathPoint(best.place, rank, threshold, discount, tail)
+    return PathPoint(best.place, best.rank, threshold, discount, tail)
 
 
 def choice_notes(

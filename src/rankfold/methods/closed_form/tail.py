@@ -32,7 +32,6 @@ from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Interactions, Run
 
 QUERY_EXPONENT, CANDIDATE_EXPONENT = 0.375, 0.425  # a and b
-WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # tried on validation
 _DISCOUNT = 0.15  # at which mean squares are compared
 _SPREAD_QUERIES = 512  # whose scores are compared
 _SPREAD_BLOCK = 64  # queries at a time
