@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, names: list[str]) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     deadline, device = time.time() + args.seconds, "cuda" if torch.cuda.is_available() else "cpu"
     jobs = [job for group in args.groups for job in missing(group, names, args)]
-    jobs.sort(key=lambda job: job["set"])
+    jobs.sort(key=lambda job: names.index(job["set"]))  # whole sets first, in the given order
     with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
         _collect({pool.submit(fit_and_score, job, device, deadline): job for job in jobs}, args.out)
 

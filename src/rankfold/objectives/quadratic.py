@@ -68,14 +68,15 @@ def value(
     candidates: Tensor,
     divided: DividedCandidates | None = None,
 ) -> float:
-    """F at P [M, D] and Q [N, D], without forming the scores. Summed in float64.
+    """F at P [M, D] and Q [N, D], without forming the scores. Blocks are summed in float64.
 
     Where candidates are divided, Q has the rows of this process.
     """
     o = objective
     here, comm = (slice(None), SINGLE_PROCESS) if divided is None else (divided.rows, divided.comm)
     dtype = torch.float64 if o.centre or o.cross else queries.dtype  # with them, terms cancel
-    *sums, penalties = _of_candidates(candidates, o.candidate_weight[here], o.candidate_reg[here])
+    numbers = (one[here].to(dtype) for one in (o.candidate_weight, o.candidate_reg))
+    *sums, penalties = _of_candidates(candidates.to(dtype), *numbers)
     gram, weighted_sum, plain_sum = (comm.sum(one) for one in sums)
     total = o.constant if o.comm.rank == 0 else 0.0  # shared terms count once
     if o.comm.rank == 0 or divided is not None:
@@ -83,10 +84,10 @@ def value(
 
     def of_queries(some: slice) -> Tensor:
         p, a = queries[some].to(dtype), o.query_weight[some].to(dtype)
-        squares = ((p @ gram.to(dtype)) * p).sum(dim=1) @ a
+        squares = torch.linalg.vecdot(p @ gram.to(dtype), p) @ a
         line = (p @ weighted_sum.to(dtype)) @ o.background[some].to(dtype)
         centred = o.centre * ((p @ plain_sum.to(dtype)) ** 2 @ (a - o.uncentred))
-        penalty = p.square().sum(dim=1) @ o.query_reg[some].to(dtype)
+        penalty = torch.linalg.vecdot(p, p) @ o.query_reg[some].to(dtype)
         return (squares - 2 * line - centred + penalty).double()
 
     total += float(summed(of_queries, _row_blocks(queries)))
@@ -108,10 +109,10 @@ def _of_candidates(
     """Q^T diag(b) Q, Q^T b, Q^T 1 and the sum of reg_y |Q_y|^2, some rows of Q at a time."""
 
     def term(some: slice) -> Tensor:
-        q = candidates[some].double()
-        weights, ones = b[some].double(), q.new_ones(len(q))
-        penalty = (reg[some].double() @ q.square())[None]
-        return torch.cat([torch.cat([(q.T * weights), weights[None], ones[None]]) @ q, penalty])
+        q, weights = candidates[some], b[some]
+        lines = torch.stack([weights, torch.ones_like(weights)]) @ q
+        penalty = (reg[some] @ q.square())[None]
+        return torch.cat([q.T @ (q * weights[:, None]), lines, penalty]).double()
 
     sums, width = summed(term, _row_blocks(candidates)), candidates.shape[1]
     return sums[:width], sums[width], sums[width + 1], sums[width + 2].sum()

@@ -98,8 +98,8 @@ def sweep(
         rows, columns = query_side(of_queries, shards), candidate_side(of_candidates, shards)
     turn = None
     if _is_coupled(of_candidates):
-        solution = _coupled_step(columns, rows.pairs, queries, candidates, _COUPLED_STEPS)
-        candidates = torch.lerp(candidates, solution, relaxation, out=solution)
+        steps = _COUPLED_STEPS
+        candidates = _coupled_step(columns, rows.pairs, queries, candidates, steps, relaxation)
     else:
         candidates, _, turn = _rotated_step(
             columns, queries, solve, candidates, relaxation=relaxation
@@ -171,7 +171,7 @@ def _rotated_step(
     whole, square = comm.sum(rotated_others.sum(dim=0)), pairs.mean_square(rotated_others)
     line = comm.sum(half.line_other @ rotated_others)
 
-    def solved(own: slice, block: Pairs) -> Tensor:
+    def solved(own: slice, block: Pairs, out: Tensor | None = None) -> Tensor:
         weights, reg = half.gram_own[own, None], half.reg[own, None]
         diagonal = materialised(
             lambda some: torch.addcmul(reg[some], weights[some], values), len(reg), values
@@ -190,13 +190,11 @@ def _rotated_step(
             whole=whole,
             sums=None if half.cross == 0 else block.sums(rotated_others, unweighted),
         )
-        if half.extra == 0 and half.cross == 0 and half.centre * half.uncentred == 0:
-            solution = by_division(system)
-        else:
-            solution = solve(system, None if start is None else start[own] @ turn)
-        if start is None or relaxation == 1:
-            return solution
-        return solution.addmm_(start[own], turn, beta=relaxation, alpha=1 - relaxation)
+        is_diagonal = half.extra == half.cross == half.centre * half.uncentred == 0
+        by = by_division if is_diagonal else solve
+        return by(
+            system, None if start is None else torch.mm(start[own], turn, out=out), relaxation
+        )
 
     places = list(pairs.blocks(rotated_others))
     if len(places) == 1:  # avoids a copy
@@ -204,7 +202,11 @@ def _rotated_step(
     solution = others.new_empty(len(half.reg), others.shape[1])
 
     def place(own_and_block: tuple[slice, Pairs]) -> None:
-        solution[own_and_block[0]] = solved(*own_and_block)
+        out = solution[own_and_block[0]]
+        if start is None:
+            out.copy_(solved(*own_and_block))
+        else:
+            solved(*own_and_block, out)
 
     if pairs.is_local and others.device.type == "cpu":
         in_threads(place, places)
@@ -228,7 +230,12 @@ def _rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tenso
 
 
 def _coupled_step(
-    side: Side, of_queries: Pairs, queries: Tensor, start: Tensor | None, steps: int = 20
+    side: Side,
+    of_queries: Pairs,
+    queries: Tensor,
+    start: Tensor | None,
+    steps: int = 20,
+    relaxation: float = 1.0,
 ) -> Tensor:
     """The candidate step of RGx, where candidates depend on each other through their sum z.
 
@@ -281,10 +288,11 @@ def _coupled_step(
         return rows_in.sum((x * y).sum(dtype=torch.float64)).to(x.dtype)
 
     if extra == 0 and cross == 0:
-        return precondition(right, right) @ basis.T
+        solution = precondition(right, right) @ basis.T
+        return solution if start is None else torch.lerp(start, solution, relaxation)
     x = torch.zeros_like(right) if start is None else start @ basis
     residual = right if start is None else right - product(x)
-    return conjugate_gradients(product, residual, x, precondition, dot, steps) @ basis.T
+    return conjugate_gradients(product, residual, x, precondition, dot, steps, relaxation) @ basis.T
 
 
 def _through_sum(pulls: Tensor, scale: Tensor) -> Tensor:
@@ -316,8 +324,8 @@ def _eigenbasis(
 
 def _gram(vectors: Tensor, weights: Tensor) -> Tensor:
     """V^T diag(weights) V, summed in float64; [D, D]."""
-    if bool((weights == 1).all()):
-        return inner(vectors, vectors).double()
+    if bool((weights == weights[:1]).all()):
+        return inner(vectors, vectors).double() * weights[:1].double().sum()
 
     def term(some: slice) -> Tensor:
         return (vectors[some].T @ (vectors[some] * weights[some, None])).double()

@@ -15,7 +15,7 @@ def by_conjugate_gradients(steps: int) -> Solve:
     The pairs of a row are taken to add their number times the mean square to the diagonal.
     """
 
-    def solve(system: System, start: Tensor | None) -> Tensor:
+    def solve(system: System, start: Tensor | None = None, relaxation: float = 1.0) -> Tensor:
         sizes = system.extra * system.pairs.counts().to(system.others.dtype)[:, None]
         common = None if system.common == 0 else system.common * system.whole**2
 
@@ -42,6 +42,7 @@ def by_conjugate_gradients(steps: int) -> Solve:
             lambda rest, out: scaled(rest, scale, out),
             lambda x, y: torch.linalg.vecdot(x, y)[:, None],
             steps,
+            relaxation,
             ends_early=system.pairs.is_local,
         )
 
@@ -55,6 +56,7 @@ def conjugate_gradients(
     precondition: Callable[[Tensor, Tensor], Tensor],
     dot: Callable[[Tensor, Tensor], Tensor],
     steps: int,
+    relaxation: float = 1.0,
     *,
     ends_early: bool = False,
 ) -> Tensor:
@@ -63,8 +65,9 @@ def conjugate_gradients(
     If ``dot`` works row by row, every row is a separate system. A direction along which the product
     vanishes is not taken, and none is once the residual is rounding. ``x`` and ``residual`` (the
     right side less the product of x) are overwritten. ``precondition`` writes to its second
-    argument, so that four tables of the size of x are in memory. ``ends_early``: steps that take no
-    direction are left out. Processes that sum their products must do so equally often.
+    argument, so that four tables of the size of x are in memory. ``relaxation``: how far x goes in
+    the end, relative to the way to the solution. ``ends_early``: steps that take no direction are
+    left out. Processes that sum their products must do so equally often.
     """
     direction = precondition(residual, torch.empty_like(residual))
     size = dot(residual, direction)
@@ -73,7 +76,7 @@ def conjugate_gradients(
         moved = product(direction)
         along = dot(direction, moved)
         length = torch.where((along > 0) & (size > rounding), size / along, 0.0)
-        x.addcmul_(length, direction)
+        x.addcmul_(length, direction, value=relaxation)
         if step == steps:
             break
         residual.addcmul_(length, moved, value=-1)

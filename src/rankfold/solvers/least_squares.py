@@ -101,7 +101,7 @@ def pulls_of(some: PairBlock, offset: float) -> Tensor:
 def squares_of(some: PairBlock, extra: float) -> Tensor:
     """The weight extra g_ij X_i . Y_j of each pair."""
     assert some.x is not None
-    weights = pair_products(some.pairs, some.x, some.others).mul_(extra)
+    weights = pair_products(some.pairs, some.x, some.others, extra)
     return weights if some.pairs.grades is None else weights.mul_(some.pairs.grades)
 
 
@@ -109,16 +109,18 @@ def unweighted(_some: PairBlock) -> None:
     """Every pair has weight 1."""
 
 
-Solve = Callable[[System, Tensor | None], Tensor]
-"""Solves the systems of a block; may start from given vectors."""
+Solve = Callable[[System, Tensor | None, float], Tensor]
+"""Solves the systems of a block. From a start, goes this number of times the way to the solution,
+in place."""
 
 
-def by_division(system: System) -> Tensor:
+def by_division(system: System, start: Tensor | None = None, relaxation: float = 1.0) -> Tensor:
     """Solve systems whose matrices are diagonal."""
-    return scaled(system.right(), lambda some: inverse(system.diagonal(some)))
+    solution = scaled(system.right(), lambda some: inverse(system.diagonal(some)))
+    return solution if start is None else start.lerp_(solution, relaxation)
 
 
-def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
+def by_cholesky(system: System, start: Tensor | None = None, relaxation: float = 1.0) -> Tensor:
     """Form and factor the matrix of every row. Singular ones use the pseudo-inverse."""
     others = system.others
     matrices = torch.diag_embed(system.diagonal(slice(None))).double()
@@ -137,7 +139,8 @@ def by_cholesky(system: System, _start: Tensor | None = None) -> Tensor:
     solution = torch.empty_like(right)
     solution[good] = torch.cholesky_solve(right[good], factors[good])
     solution[~good] = torch.linalg.pinv(matrices[~good], hermitian=True, rtol=TINY) @ right[~good]
-    return solution[:, :, 0].to(others.dtype)
+    result = solution[:, :, 0].to(others.dtype)
+    return result if start is None else start.lerp_(result, relaxation)
 
 
 def _entries_of(some: PairBlock, column: int, extra: float) -> Tensor:
