@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.paths import HOME, RESULTS, SCRATCH
 from benchmarks.peers.environment import required
-from benchmarks.quality import text_data
+from benchmarks.quality import text_data, text_development
 from benchmarks.quality.text_data import TextSet
 from benchmarks.quality.text_scores import METRICS, Truth, count, scores, split_truth
 from rankfold import storage
@@ -98,7 +98,9 @@ PEERS = {
         },
     ),
 }
+OF_DEVELOPMENT = Tuning(axes=("sublinear", "negatives", "cost", "leaf"))
 TUNING = {
+    **{name: {"pecos": OF_DEVELOPMENT} for name in text_development.SETS},
     "debian-seealso": {
         "pecos": Tuning(axes=("sublinear", "min_df", "leaf", "beam", "cost")),
         "napkinxc": Tuning(axes=("sublinear", "min_df", "cost")),
@@ -279,7 +281,10 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("command", choices=["run", "table"])
     parser.add_argument(
-        "--data-sets", nargs="+", choices=[*text_data.SETS], default=[*text_data.SETS]
+        "--data-sets",
+        nargs="+",
+        choices=[*text_data.SETS, *text_development.SETS],
+        default=[*text_data.SETS],
     )
     parser.add_argument("--peers", nargs="+", choices=[*PEERS], default=[*PEERS])
     parser.add_argument("--seeds", type=int, default=3)
