@@ -167,7 +167,7 @@ def test_predict_writes_scores_and_grades(rankfold: Command, graded: Path) -> No
     assert "200 rows" in done.err
     results, grader = pl.read_parquet(out), rf.load(graded / "model")
     assert isinstance(grader, rf.Grader)
-    assert results.columns == ["query", "score", "grade"]
+    assert results.columns == ["query", "score", "grade", *(f"probability_{n}" for n in NAMES)]
     assert results["query"].to_list() == [f"p{number}" for number in range(200)]
     scores = grader.score(data_of().graded("test"))
     assert results["score"].to_list() == pytest.approx(scores.tolist(), abs=1e-5)
@@ -181,12 +181,38 @@ def test_the_default_fpr_of_predict_is_a_hundredth(rankfold: Command, graded: Pa
     first = rankfold(*words, graded / "a.parquet")
     output = json.loads(first.out)
     assert "too few rows were kept" in output.pop("cautions")[0]
+    rate = output.pop("rate")
+    assert (rate["fpr"], rate["confidence"]) == (0.01, None)
+    assert "on average" in rate["means"]
+    assert output.pop("drift") == []  # the model has no profile
     assert output == {"out": str(graded / "a.parquet"), "queries": 200, "left_out": 0}
     rankfold(*words, graded / "b.parquet", "--fpr", 0.01)
     rankfold(*words, graded / "c.parquet", "--fpr", 0.3)
     tables = [pl.read_parquet(graded / f"{name}.parquet")["grade"] for name in "abc"]
     assert tables[0].equals(tables[1])
     assert (tables[2] == "none").sum() < (tables[0] == "none").sum()
+
+
+def test_a_promised_rate_needs_rows_that_selected_nothing(rankfold: Command, graded: Path) -> None:
+    words = (graded / "new.csv", "--out", graded / "x.parquet", "--confidence", 0.95, "--fpr", 0.05)
+    done = rankfold("predict", graded / "model", *words)
+    assert (done.code, "cannot be promised with confidence 0.95" in done.err) == (2, True)
+    grader_of(data_of(), operating_on="calibration").save(graded / "clean")
+    done = rankfold("predict", graded / "clean", *words)
+    assert (done.code, "at most, with confidence 0.95" in " ".join(done.err.split())) == (0, True)
+    few = rankfold("predict", graded / "clean", *words[:-1], 0.01)
+    assert few.code == 2
+    assert "it needs 299 kept rows below each grade, and there are" in " ".join(few.err.split())
+    evaluated = rankfold("evaluate", graded / "clean", graded / "data", "--json", "--bootstrap", 0)
+    entries = json.loads(evaluated.out)["operating"]
+    assert [(e["fpr"], e["confidence"]) for e in entries[:3]] == [
+        (0.01, None),
+        (0.05, None),
+        (0.05, 0.95),
+    ]
+    low, high = entries[2]["false_positive_intervals"][0]
+    assert low <= entries[2]["false_positives"][0] <= high
+    assert entries[2]["false_positives"][0] <= entries[1]["false_positives"][0]
 
 
 def test_predict_warns_of_new_values(rankfold: Command, graded: Path) -> None:
@@ -217,7 +243,9 @@ def test_evaluate_warns_of_new_values(rankfold: Command, tmp_path: Path) -> None
     words = ("evaluate", tmp_path / "m", tmp_path / "d", "--bootstrap", 0)
     output = "20 of 40 values of site are new to the model and count as missing"
     assert output in " ".join(rankfold(*words).err.split())
-    assert json.loads(rankfold(*words, "--json").out)["cautions"] == [output]
+    cautions = json.loads(rankfold(*words, "--json").out)["cautions"]
+    assert cautions[0] == output
+    assert "site has drifted" in cautions[1]
     assert "cautions" not in json.loads(rankfold(*words, "--json", "--split", "validation").out)
     new = rankfold(
         "predict", tmp_path / "m", tmp_path / "test.csv", "--out", tmp_path / "p.parquet", "--json"

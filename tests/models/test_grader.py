@@ -13,6 +13,7 @@ from rankfold import storage
 from rankfold.data.build.new_rows import NewRows
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
+from rankfold.metrics.binomial import most_allowed
 from rankfold.models.grader import Grader
 from rankfold.models.load import load, load_ranker
 from rankfold.types import Graded, Method, Opened, Vocabulary
@@ -172,6 +173,42 @@ def test_a_rate_with_too_few_rows_is_reported(grader: Grader) -> None:
     assert few.cuts(0.2)[0] < scores[grades == 0].max()
 
 
+@pytest.mark.parametrize("fpr", [0.05, 0.2])
+def test_promised_cuts_let_as_many_pass_as_the_binomial_allows(grader: Grader, fpr: float) -> None:
+    clean = replace(grader, model=replace(grader.model, notes={"operating_on": "calibration"}))
+    scores, grades = (grader.model.tensors[f"operating_{x}"] for x in ("scores", "grades"))
+    cuts = clean.cuts(fpr, 0.9)
+    for k, cut in enumerate(cuts):
+        n = int((grades <= k).sum())
+        passed = int((scores[grades <= k] > cut).sum())
+        assert passed <= most_allowed(n, fpr, 0.9) < fpr * n
+    assert int((scores[grades <= 0] > cuts[0]).sum()) == most_allowed(
+        int((grades <= 0).sum()), fpr, 0.9
+    )
+    assert torch.equal(clean.cuts(fpr), grader.cuts(fpr))
+
+
+@pytest.mark.parametrize(
+    ("notes", "why"),
+    [
+        ({"operating_on": "train"}, "fitted on the rows"),
+        ({"operating_on": "validation", "is_chosen": True}, "also selected"),
+        ({"operating_on": "validation", "is_chosen": False, "trial": 3}, "also selected"),
+        ({"operating_on": "validation", "is_chosen": False}, None),
+        ({"operating_on": "calibration", "is_chosen": True, "trial": 3}, None),
+    ],
+)
+def test_rows_that_took_part_promise_nothing(
+    grader: Grader, notes: dict[str, object], why: str | None
+) -> None:
+    model = replace(grader, model=replace(grader.model, notes=notes))
+    if why is None:
+        assert model.cuts(0.2, 0.9).isfinite().all()
+        return
+    with pytest.raises(UserError, match=why):
+        model.cuts(0.2, 0.9)
+
+
 def test_without_operating_rows_there_are_no_cuts(grader: Grader) -> None:
     with pytest.raises(UserError, match="no rows to find cuts from") as caught:
         without_operating(grader).cuts(0.01)
@@ -195,7 +232,7 @@ def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.Monke
         "key_column": "id",
         "image_shape": (4, 5, 3),
     }
-    assert result.columns == ["query", "score", "grade"]
+    assert result.columns == ["query", "score", "grade", *(f"probability_{n}" for n in NAMES)]
     assert result["query"][7] == "row 7"
     scores = score_rows(grader.model, rows)
     assert result["score"].to_list() == pytest.approx(scores.tolist())

@@ -105,6 +105,20 @@ def test_rows_get_scores_and_grades(client: Client, folders: dict[str, Path]) ->
     expected = grader.predict(pl.DataFrame(rows, strict=False), fpr=0.1)
     assert [entry["grade"] for entry in result] == expected["grade"].to_list()
     assert len({entry["grade"] for entry in result}) > 1
+    for place, entry in enumerate(result):
+        each = [expected[f"probability_{name}"][place] for name in grader.names]
+        assert list(entry["probabilities"]) == grader.names
+        assert list(entry["probabilities"].values()) == pytest.approx(each)
+
+
+def test_a_promise_or_an_explanation_that_a_model_cannot_give_is_refused(client: Client) -> None:
+    for more, why in (
+        ({"confidence": 0.95}, "cannot be promised"),
+        ({"explain": True}, "fitted on"),
+    ):
+        response = client.post("/models/patients/grade", {"rows": [{"age": 1, "dose": 1}], **more})
+        assert response.status_code == 400
+        assert why in response.json()["error"]
 
 
 def test_a_missing_column_is_a_missing_value(client: Client) -> None:

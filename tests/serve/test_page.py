@@ -286,11 +286,19 @@ def test_a_row_is_graded(page: Page) -> None:
         page.fill("#fpr", fpr)
         page.click("#grade button.main")
         page.wait()
-        assert page.text("#row-grade") == page.text(".grades .current") == result["grade"]
+        assert page.text("#row-grade") == page.text(".grades .current bdi") == result["grade"]
         score = float(page.text("#row-score").replace("\N{MINUS SIGN}", "-"))
         assert score == pytest.approx(result["score"], rel=1e-3)
+    shares = page.texts(".grades .probability")
+    assert shares[0] == f"{100 * result['probabilities']['none']:.0f}%"
+    assert len(page.texts(".moved li")) == 4
     page.open(page.js("return location.pathname + location.search"))
     assert page.text("#row-grade") == result["grade"]
+    page.fill("#confidence", "0.95")
+    page.click("#grade button.main")
+    page.wait()
+    assert "confidence=0.95" in page.js("return location.search")
+    assert page.text("#row-grade") == "none"  # stricter
 
 
 def row_between_grades(address: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -22,7 +22,9 @@ DEFAULT_PROPENSITY = "0.55,1.5"
 
 
 @with_settings(
-    Certainty, omit=["confidence"], metavar={"bootstrap": "N", "calibration": "BINS"}, unset=True
+    Certainty,
+    metavar={"bootstrap": "N", "calibration": "BINS", "confidence": "SHARE", "costs": "A,B"},
+    unset=True,
 )
 def command(
     model: Model,
@@ -123,6 +125,14 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
         ]
         title = "the share of rows above each grade, by score"
         print_table(title, ["mean score", "rows", *above], rows, out, left=0)
+    if result.calibration_errors:
+        errors = ", ".join(
+            f"{error:.4f} {name}"
+            for error, name in zip(result.calibration_errors, above, strict=True)
+        )
+        out.print(f"calibration error of the probabilities (10 bins): {errors}")
+    if result.costs:
+        _print_costs(result, above, out)
     without = f"; {result.without_grade:,} without a grade" if result.without_grade else ""
     out.print(f"{result.queries:,} rows{without}; > g: rows above grade g against the others")
     for caution in result.cautions:
@@ -138,16 +148,45 @@ def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:
 def _print_operating(result: GradedEvaluation, above: Sequence[str], out: Console) -> None:
     """The rates of the model's own cuts, which `predict` uses."""
     rows = [
-        [f"{entry.fpr:g}", what, *_cells(result, values)]
+        [
+            f"{entry.fpr:g}",
+            "on average" if entry.confidence is None else f"{entry.confidence:g}",
+            what,
+            *map(_with_interval, values, intervals),
+        ]
         for entry in result.operating
-        for what, values in (("fpr", entry.false_positives), ("tpr", entry.true_positives))
+        for what, values, intervals in (
+            ("fpr", entry.false_positives, entry.false_positive_intervals),
+            ("tpr", entry.true_positives, entry.true_positive_intervals),
+        )
     ]
-    title = f"rates at the cuts of the model, chosen on {result.operating_on}"
-    print_table(title, ["fpr limit", "measured", *above], rows, out, left=2)
+    title = f"rates at the cuts of the model, chosen on {result.operating_on} rows"
+    print_table(title, ["fpr limit", "confidence", "measured", *above], rows, out, left=3)
+    if all(entry.confidence is None for entry in result.operating):
+        out.print("no rate is promised: see `rankfold predict --confidence`")
     if result.operating_on == "train":
-        from rankfold.models.grader import CUTS_OF_TRAIN
+        from rankfold.models.cuts import CUTS_OF_TRAIN
 
         out.print(CUTS_OF_TRAIN, style="yellow")
+
+
+def _print_costs(result: GradedEvaluation, above: Sequence[str], out: Console) -> None:
+    """The expected cost per row, and that of the two rules that look at no row."""
+    costs = result.costs
+    rows = [
+        [what, *(f"{entry[name]:.4g}" for entry in costs["thresholds"])]
+        for name, what in (
+            ("cost", f"probability above {costs['probability']:.3g} passes"),
+            ("none", "no row passes"),
+            ("all", "every row passes"),
+        )
+    ]
+    title = f"cost per row: {costs['false_alarm']:g} a false alarm, {costs['miss']:g} a miss"
+    print_table(title, ["rule", *above], rows, out)
+
+
+def _with_interval(value: float | None, ends: tuple[float, float] | None) -> str:
+    return "-" if value is None or ends is None else f"{value:.4f} ({ends[0]:.4f}-{ends[1]:.4f})"
 
 
 def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> list[str]:

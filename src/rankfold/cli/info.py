@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rankfold.types import Dataset
 
 
+_TELLING = 10  # columns to show
+
+
 def command(
     folder: Folder,
     *,
@@ -221,6 +224,12 @@ def _describe_grades(manifest: dict[str, Any], out: Console) -> None:
         inputs += f", images of {' x '.join(map(str, notes['image_shape']))}"
     split = notes.get("operating_on", "no")
     out.print(f"  {manifest['sizes'][1]:,} grades from {inputs}; thresholds from {split} rows")
+
+    if notes.get("importance"):
+        by = {"gain": "gain", "permutation": "fall of the AUC if shuffled"}
+        columns = list(notes["importance"]["columns"].items())[:_TELLING]
+        words = ", ".join(f"{name} {value:.3g}" for name, value in columns)
+        out.print(f"  most telling columns ({by[notes['importance']['by']]}): {words}")
 
 
 def describe_addition(entry: Mapping[str, Any]) -> str:

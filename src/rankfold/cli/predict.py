@@ -16,7 +16,7 @@ from rankfold.tasks.options import GradeOptions, RankOptions
 @with_settings(
     RankOptions,
     GradeOptions,
-    metavar={"fpr": "RATE", "query_column": "NAME", "text_column": "NAME"},
+    metavar={"fpr": "RATE", "confidence": "SHARE", "query_column": "NAME", "text_column": "NAME"},
     unset=True,
 )
 def command(
@@ -38,7 +38,8 @@ def command(
 ) -> None:
     """Rank candidates for every query of a file, or grade its rows.
 
-    Writes query, rank, candidate, score; for graded rows query, score, grade.
+    Writes query, rank, candidate, score; for graded rows query, score, grade, and the probability
+    of each grade.
     """
     from rankfold.models.load import load
     from rankfold.tasks.predict import predict
@@ -53,6 +54,8 @@ def command(
     for caution in done.get("cautions", []):
         people.print(caution, style="yellow")
     people.print(f"{out}: {describe(done)}")
+    if "rate" in done:
+        people.print(done["rate"]["means"])
     describe_dropped(done.get("dropped", []), people)
 
 

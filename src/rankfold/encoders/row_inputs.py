@@ -4,9 +4,9 @@ Several processes encode some rows of a batch each. Random draws are for the who
 ``inputs.own`` says which of its rows are here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,12 @@ class RowShape:
         height, width, channels = (0, 0, 0) if rows.images is None else rows.images.shape[1:]
         image = None if rows.images is None else (height, width, channels)
         return RowShape(rows.numbers.shape[1], levels, image)
+
+    @staticmethod
+    def from_json(saved: Mapping[str, Any]) -> "RowShape":
+        """The shape that ``asdict`` wrote."""
+        image = None if saved["image"] is None else tuple(saved["image"])
+        return RowShape(saved["numbers"], tuple(saved["levels"]), image)
 
     def check(self, rows: Graded) -> None:
         """Raise a UserError for rows of another shape."""

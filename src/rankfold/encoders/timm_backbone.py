@@ -44,7 +44,7 @@ def _create(name: str) -> Any:
     except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision does not match torch
         raise UserError(
             f"timm cannot be imported: {error}",
-            hint="pip install 'rankfold[images]', with a torchvision that matches torch; "
+            hint="pip install 'rankfold[timm]', with a torchvision that matches torch; "
             "or use encoder=convolution",
         ) from error
     try:

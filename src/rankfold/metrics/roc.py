@@ -94,13 +94,8 @@ def pauc_raw(curve: Curve, fpr: float) -> Tensor:
     return _area(curve, fpr) / fpr
 
 
-def cut(scores: Tensor, positive: Tensor, fpr: float) -> Tensor:
-    """The score that a row must exceed to pass, as in ``tpr``; [], -inf without negatives."""
-    negatives = scores[~positive]
-    if len(negatives) == 0:
-        return scores.new_tensor(-torch.inf)
-    share = exact(fpr)
-    allowed = len(negatives) * share.numerator // share.denominator
+def cut(negatives: Tensor, allowed: int) -> Tensor:
+    """The lowest of the scores [n] that at most ``allowed`` of them exceed; []."""
     return negatives.topk(min(allowed + 1, len(negatives))).values[-1]
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,22 +12,20 @@ from torch import Tensor
 
 from rankfold import storage
 from rankfold.data.build.new_rows import NewRows, are_records, read_records, read_rows
+from rankfold.data.build.profile import Profile, Shift
 from rankfold.data.folder import to_table
 from rankfold.errors import UserError, pluralize
 from rankfold.methods import METHODS
-from rankfold.metrics.graded import check_fpr
-from rankfold.metrics.roc import cut, exact
+from rankfold.metrics.isotonic import Steps, isotonic
+from rankfold.models import cuts
+from rankfold.models.explain import contributions, names_of_columns, no_explanation
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
+MOST_TELLING = 5  # columns in the explanation of a row
+_EXPLANATION = pl.List(pl.Struct({"column": pl.String, "contribution": pl.Float64}))
 BLOCK_BYTES = 2**28  # of rows scored at a time
-_MAX_WRITTEN_OUT = 1e15  # larger numbers are written with an exponent
-CUTS_OF_TRAIN = (
-    "the cuts between grades come from rows that the model was fitted on: "
-    "the false-positive rate on new rows will be higher"
-)
-_ROUNDING = 1e-6  # of the largest score: more than the rounding error of single precision
-OPERATING = ("operating_scores", "operating_grades")  # tensors of the rows that cuts come from
+TREES = "trees"  # the tensor with the bytes of trees in LightGBM's text form
 FITTED = "fitted_rows"  # the tensor of ``hashes`` of the rows that the model was fitted on
 
 
@@ -76,89 +73,99 @@ class Grader:
             )
         return scores
 
-    def cuts(self, fpr: float) -> Tensor:
-        """The score that a row must exceed to get a grade above k; [G - 1], non-decreasing.
-
-        At most a share ``fpr`` of the kept rows of grade <= k exceeds cut k. The cut is halfway to
-        the next score of a kept row. A cut below the previous one is raised to it, so that fewer
-        rows pass. Without a kept row of grade <= k, cut k is cut k + 1, and the last one is inf.
-        """
-        rate = check_fpr(fpr)
-        if rate not in self._cuts:
-            self._cuts[rate] = self._find_cuts(rate)
-        return self._cuts[rate]
+    def cuts(self, fpr: float, confidence: float | None = None) -> Tensor:
+        """The score that a row must exceed to get a grade above k; [G - 1], see ``find_cuts``."""
+        key = float(fpr), confidence
+        if key not in self._cuts:
+            self._cuts[key] = cuts.find_cuts(self.model, self.names, fpr, confidence)
+        return self._cuts[key]
 
     @cached_property
-    def _cuts(self) -> dict[float, Tensor]:
-        """Cuts by false-positive rate: finding them sorts all kept scores."""
+    def _cuts(self) -> dict[tuple[float, float | None], Tensor]:
+        """Cuts by false-positive rate and confidence: finding them sorts all kept scores."""
         return {}
 
-    def _find_cuts(self, rate: float) -> Tensor:
-        scores, grades = self._operating()
-        own = scores.new_full((len(self.grades),), torch.inf)
-        for k in reversed(range(len(self.grades) - 1)):
-            has_rows = bool((grades <= k).any())
-            own[k] = _halfway(cut(scores, grades > k, rate), scores) if has_rows else own[k + 1]
-        return own[:-1].cummax(dim=0).values
-
-    def cautions(self, fpr: float) -> list[str]:
+    def cautions(self, fpr: float, confidence: float | None = None) -> list[str]:
         """Why the false-positive rate on new rows may differ from ``fpr``, for people."""
-        cautions, scarce = [], self.scarce(fpr)
-        if self.operates_on_train:
-            cautions.append(CUTS_OF_TRAIN)
-        if none := [name for name, n in scarce.items() if n == 0]:
-            cautions.append(
-                f"no row below {none[-1]} was kept to find a cut: "
-                f"{' and '.join(none)} begin{'s' if len(none) == 1 else ''} where the next grade "
-                "does; the last grade is never given"
-            )
-        if counts := ", ".join(f"{n:,} below {name}" for name, n in scarce.items() if n > 0):
-            needed = 1 / (exact(fpr) or fpr)
-            enough = f"{ceil(needed):,}" if needed < _MAX_WRITTEN_OUT else f"{1 / fpr:.0e}"
-            cautions.append(
-                f"too few rows were kept for a false-positive rate of {fpr:g}: it needs {enough} "
-                f"below a grade, and there are {counts}; the rate on new rows may differ"
-            )
-        fitted = self.model.config.get("fpr", fpr)
-        if fitted != fpr:
-            cautions.append(f"the model was fitted for a false-positive rate of {fitted:g}")
-        return cautions
+        return cuts.cautions(self.model, self.names, fpr, confidence)
+
+    def promise(self, fpr: float, confidence: float | None = None) -> str:
+        """What the false-positive rate means for new rows, for people."""
+        return cuts.promise(self.model, self.names, fpr, confidence)
 
     def scarce(self, fpr: float) -> dict[str, int]:
-        """Grades with fewer than 1 / ``fpr`` kept rows below them, and how many there are.
+        """Grades with fewer than 1 / ``fpr`` kept rows below them, and how many there are."""
+        return cuts.scarce(self.model, self.names, fpr)
 
-        None of these rows may pass: the cut is above all of them.
-        """
-        _, grades = self._operating()
-        rate = exact(check_fpr(fpr))
-        below = {name: int((grades < k).sum()) for k, name in enumerate(self.names) if k > 0}
-        return {name: n for name, n in below.items() if n * rate < 1}
-
-    def _operating(self) -> tuple[Tensor, Tensor]:
-        """Scores and grades of the rows that the fit kept to find cuts."""
-        if OPERATING[0] not in self.model.tensors:
-            raise UserError(
-                "the model has no rows to find cuts from",
-                hint="fit it again: a fit keeps the scores of its validation rows",
-            )
-        scores, grades = (self.model.tensors[name] for name in OPERATING)
-        return scores[grades >= 0].double(), grades[grades >= 0]
-
-    def grade(self, scores: Tensor, fpr: float = DEFAULT_FPR) -> Tensor:
+    def grade(
+        self, scores: Tensor, fpr: float = DEFAULT_FPR, confidence: float | None = None
+    ) -> Tensor:
         """The grade of each score [n]: the number of cuts that it exceeds; [n] int64."""
-        return torch.searchsorted(self.cuts(fpr), scores.double().contiguous())
+        return torch.searchsorted(self.cuts(fpr, confidence), scores.double().contiguous())
+
+    @cached_property
+    def _curves(self) -> list[Steps]:
+        """From a score to the probability of a grade above k, by the rows kept for the cuts."""
+        scores, grades = cuts.operating_rows(self.model)
+        if len(scores) == 0:
+            return []
+        return [isotonic(scores, grades > k) for k in range(len(self.grades) - 1)]
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether there are rows to find probabilities from."""
+        return cuts.OPERATING[0] in self.model.tensors and bool(self._curves)
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """The probability of each grade by the score [n], from isotonic regression; [n, G]."""
+        above = torch.stack([curve.at(scores) for curve in self._curves], dim=1)
+        ends = above.new_ones(len(scores), 1), above.new_zeros(len(scores), 1)
+        return -torch.cat([ends[0], above, ends[1]], dim=1).diff(dim=1)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """What the columns of the fitted rows held; None if an older version wrote the model."""
+        return None if self.columns is None else Profile.from_tensors(self.model.tensors)
+
+    def shifts(self, rows: Graded) -> list[Shift]:
+        """How the columns of rows differ from those of the fitted rows; empty if unknown."""
+        if self.profile is None or self.columns is None or len(rows) == 0:
+            return []
+        return self.profile.shifts(rows, self.columns)
+
+    @property
+    def explains(self) -> bool:
+        """Whether it can say which columns move a score."""
+        return self.opened.contributions is not None or self.profile is not None
+
+    def explain(self, rows: Graded) -> Tensor:
+        """How much each column raises the score of each row; [n, columns], numbers first."""
+        if self.opened.contributions is not None:
+            return self.opened.contributions(rows)
+        if self.profile is None:
+            raise no_explanation(self.columns)
+        return contributions(self.score, rows, self.profile)
 
     def predict(
-        self, table: Any, *, fpr: float = DEFAULT_FPR, key_column: str | None = None
+        self,
+        table: Any,
+        *,
+        fpr: float = DEFAULT_FPR,
+        confidence: float | None = None,
+        explain: bool = False,
+        key_column: str | None = None,
     ) -> pl.DataFrame:
-        """``query, score, grade`` of new rows, the grade by its name.
+        """``query, score, grade`` of new rows and the probability of each grade.
 
         Args:
             table: a path, a table in memory, or a list of mappings from column to value.
             fpr: at most this share of the rows below a grade should get that grade or a higher one.
+            confidence: of the promise that it does not, at each grade; default: on average.
+            explain: add how much the five most telling columns raise the score of each row.
             key_column: the column that names the rows; default: they are numbered.
         """
-        return self.frame(self.read(table, key_column=key_column), fpr)
+        new = self.read(table, key_column=key_column)
+        return self.frame(new, fpr, confidence, explain=explain)
 
     def read(self, table: Any, *, key_column: str | None = None, **more: Any) -> NewRows:
         """New rows as the model takes them; see ``predict``."""
@@ -173,17 +180,37 @@ class Grader:
         images = None if shape is None else (shape[0], shape[1], shape[2])
         return read_rows(table, self.columns, key_column=key_column, image_shape=images, **more)
 
-    def frame(self, new: NewRows, fpr: float) -> pl.DataFrame:
-        """The scores and grades of new rows, as a table."""
+    def frame(
+        self, new: NewRows, fpr: float, confidence: float | None = None, *, explain: bool = False
+    ) -> pl.DataFrame:
+        """The scores, grades and probabilities of new rows, as a table."""
         scores = self.score(new.rows)
-        grades = [self.names[place] for place in self.grade(scores, fpr).tolist()]
-        return pl.DataFrame(
-            {
-                "query": new.keys,
-                "score": pl.Series(scores.double().numpy(), dtype=pl.Float64),
-                "grade": pl.Series(grades, dtype=pl.String),
+        grades = [self.names[place] for place in self.grade(scores, fpr, confidence).tolist()]
+        columns = {
+            "query": new.keys,
+            "score": pl.Series(scores.double().numpy(), dtype=pl.Float64),
+            "grade": pl.Series(grades, dtype=pl.String),
+        }
+        if self.calibrates:
+            each = self.probabilities(scores).T.numpy()
+            columns |= {
+                f"probability_{n}": pl.Series(p) for n, p in zip(self.names, each, strict=True)
             }
-        )
+        if explain:
+            columns["explanation"] = pl.Series(self.explanations(new.rows), dtype=_EXPLANATION)
+        return pl.DataFrame(columns)
+
+    def explanations(self, rows: Graded) -> list[list[dict[str, Any]]]:
+        """The columns that move the score of each row most, and by how much."""
+        values = self.explain(rows)
+        assert self.columns is not None
+        names, most = names_of_columns(self.columns), min(MOST_TELLING, values.shape[1])
+        places = values.abs().topk(most, dim=1).indices
+        pairs = zip(places.tolist(), values.gather(1, places).tolist(), strict=True)
+        return [
+            [{"column": names[j], "contribution": v} for j, v in zip(*pair, strict=True)]
+            for pair in pairs
+        ]
 
     def search(self, *_args: Any, **_options: Any) -> NoReturn:
         """A UserError: this model does not rank."""
@@ -202,10 +229,14 @@ class Grader:
             "sizes": [0, len(self.grades)],
             "columns": None if self.columns is None else self.columns.to_json(),
         }
+        tensors = {name: tensor.cpu() for name, tensor in self.model.tensors.items()}
         files: dict[str, storage.Content] = {
-            "tensors": {name: tensor.cpu() for name, tensor in self.model.tensors.items()},
-            "grades": to_table(Vocabulary.numbered(len(self.grades), self.names)),
+            "grades": to_table(Vocabulary.numbered(len(self.grades), self.names))
         }
+        if TREES in tensors:  # a file that LightGBM reads
+            text = tensors.pop(TREES).numpy().data
+            files[TREES] = storage.ForeignFile("txt", lambda put: put(text) and None)
+        files["tensors"] = tensors
         storage.write(Path(path), "model", meta, files)
 
 
@@ -221,18 +252,6 @@ def names_of(grades: Vocabulary) -> list[str]:
     """The names of grades; a grade without a name has its number."""
     numbers = grades.keys.cast(pl.String)
     return (numbers if grades.texts is None else grades.texts.fill_null(numbers)).to_list()
-
-
-def _halfway(lowest: Tensor, scores: Tensor) -> Tensor:
-    """Halfway from a score to the next one above it.
-
-    Rounding depends on the batch, the threads and the device. A row equal to the one at the cut
-    must not pass because of it: where scores have few distinct values, many rows are equal to it.
-    """
-    higher = scores[scores > lowest]
-    if len(higher) == 0:
-        return lowest + _ROUNDING * scores.abs().max()
-    return lowest + (higher.min() - lowest) / 2
 
 
 def _block_rows(rows: Graded) -> int:

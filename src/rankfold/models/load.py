@@ -18,7 +18,8 @@ from rankfold.data.folder import (
 from rankfold.errors import UserError
 from rankfold.index.build import SavedIndexes
 from rankfold.methods import METHODS
-from rankfold.models.grader import FITTED, OPERATING, Grader
+from rankfold.models.cuts import OPERATING
+from rankfold.models.grader import FITTED, TREES, Grader
 from rankfold.models.imports import check_known
 from rankfold.models.ranker import Ranker
 from rankfold.types import Columns, Kind, Model
@@ -90,8 +91,11 @@ def from_folder(folder: storage.Folder, index: str | None) -> Ranker:
 
 
 def _model(folder: storage.Folder) -> Model:
-    meta = folder.manifest
-    return Model(meta["method"], meta["config"], folder.tensors("tensors"), meta["notes"])
+    meta, tensors = folder.manifest, folder.tensors("tensors")
+    if TREES in folder:
+        text = folder.file(TREES).read_bytes()
+        tensors[TREES] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    return Model(meta["method"], meta["config"], tensors, meta["notes"])
 
 
 def _texts(folder: storage.Folder, n_queries: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Requests to a model that grades, several at a time, and the answers as JSON."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from pydantic_core import to_json
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from rankfold.models.grader import Grader
 from rankfold.serve.schema import GradeRequest
+from rankfold.types import Graded
 
 
 @torch.inference_mode()
@@ -16,14 +18,30 @@ def grade(grader: Grader, requests: Sequence[GradeRequest]) -> list[bytes]:
 
     A UserError concerns one of the requests. The worker then runs each of them alone.
     """
-    scores = grader.score(grader.read([row for each in requests for row in each.rows]).rows)
-    parts = scores.split_with_sizes([len(request.rows) for request in requests])
-    both = zip(parts, requests, strict=True)
-    return [_document(grader, part, request.fpr) for part, request in both]
+    rows = grader.read([row for each in requests for row in each.rows]).rows
+    scores = grader.score(rows)
+    ends = torch.tensor([len(request.rows) for request in requests]).cumsum(0).tolist()
+    return [
+        _document(grader, rows.part(end - len(request.rows), end), scores[:end], request)
+        for end, request in zip(ends, requests, strict=True)
+    ]
 
 
-def _document(grader: Grader, scores: Tensor, fpr: float) -> bytes:
-    """``{"results": [{"score", "grade"}]}``, the grade by its name."""
-    pairs = zip(scores.tolist(), grader.grade(scores, fpr).tolist(), strict=True)
-    results = [{"score": score, "grade": grader.names[place]} for score, place in pairs]
+def _document(grader: Grader, rows: Graded, scores: Tensor, request: GradeRequest) -> bytes:
+    """``{"results": [{"score", "grade", "probabilities", "explanation"}]}`` of the last scores.
+
+    Grades have their names. Explanations are there if the request asks for them.
+    """
+    scores, names = scores[len(scores) - len(rows) :], grader.names
+    grades = grader.grade(scores, request.fpr, request.confidence)
+    results: list[dict[str, Any]] = [
+        {"score": score, "grade": names[place]}
+        for score, place in zip(scores.tolist(), grades.tolist(), strict=True)
+    ]
+    if grader.calibrates:
+        for result, p in zip(results, grader.probabilities(scores).tolist(), strict=True):
+            result["probabilities"] = dict(zip(names, p, strict=True))
+    if request.explain:
+        for result, columns in zip(results, grader.explanations(rows), strict=True):
+            result["explanation"] = columns
     return to_json({"results": results}, inf_nan_mode="null")

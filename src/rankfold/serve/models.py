@@ -157,12 +157,13 @@ def opened(name: str, folder: storage.Folder, written: float, limits: Limits) ->
         sides = {"queries": len(model.queries), "candidates": len(model.candidates)}
         card["sizes"] = {**sides, "pairs": model.seen.n_pairs}
     else:
-        _ = model.opened
+        _ = model.opened, model.calibrates
         card["sizes"] = {"grades": len(model.grades)}
         numbers, levels = ((), {}) if (own := model.columns) is None else (own.numbers, own.levels)
         columns: list[dict[str, Any]] = [{"name": name, "type": "number"} for name in numbers]
         columns += [{"name": n, "type": "text", "levels": list(v)} for n, v in levels.items()]
         card |= {"grades": model.names, "columns": columns}
+        card |= {"importance": notes.get("importance"), "explains": model.explains}
     return Served(model, accepts, card, to_json(card, inf_nan_mode="null"))
 
 

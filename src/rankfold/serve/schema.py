@@ -56,6 +56,8 @@ class GradeRequest(StrictModel):
 
     rows: list[dict[str, Any]]
     fpr: float = DEFAULT_FPR
+    confidence: float | None = None
+    explain: bool = False
 
 
 class HistoryRequest(BaseModel):
@@ -129,9 +131,16 @@ def grade_request(limits: Limits) -> type[GradeRequest]:
     rows = Annotated[list[dict[Text, Value]], Field(min_length=1, max_length=limits.rows)]
     fpr = Annotated[float, Field(gt=0, lt=1)]
     about_fpr = "false-positive rate: at most this share of the rows below a grade gets it"
+    confidence = Annotated[float, Field(ge=0.5, lt=1)]
+    about_confidence = "of the promise that it is no larger, at each grade; absent: on average"
     fields: dict[str, Any] = {
         "rows": (rows, Field(description="values by column name; null is a missing value")),
         "fpr": (fpr, Field(default=DEFAULT_FPR, description=about_fpr)),
+        "explain": (
+            bool,
+            Field(default=False, description="also say which columns move each score most"),
+        ),
+        "confidence": (confidence, _optional(about_confidence)),
     }
     return create_model("GradeRequest", __base__=GradeRequest, **fields)
 
@@ -228,9 +237,16 @@ class SearchResponse(BaseModel):
     results: list[Ranking]
 
 
+class Contribution(BaseModel):
+    column: str
+    contribution: float | None
+
+
 class GradedRow(BaseModel):
     score: float | None
     grade: str
+    probabilities: dict[str, float] | None = None
+    explanation: list[Contribution] | None = None
 
 
 class GradeResponse(BaseModel):
@@ -271,6 +287,8 @@ class CardResponse(BaseModel):
     written: str
     columns: list[dict[str, Any]] | None = None
     grades: list[str] | None = None
+    importance: dict[str, Any] | None = None
+    explains: bool | None = None
 
 
 class ModelsResponse(BaseModel):

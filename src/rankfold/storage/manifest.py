@@ -25,7 +25,7 @@ HEAD = 2**20  # bytes at the start of a file, including its header, compared at 
 FORMAT = 1
 MANIFEST = "manifest.json"
 NAME = re.compile(r"[a-z][a-z0-9_]*")  # of a file in ``files``
-DATA_FILE = re.compile(rf"{NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet|json|faiss)")
+DATA_FILE = re.compile(rf"{NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet|json|faiss|txt)")
 MISSING = (FileNotFoundError, NotADirectoryError)
 
 _FIELDS = {"kind": str, "versions": dict, "files": dict}

@@ -1,17 +1,21 @@
 """How well a model grades a held-out split, with intervals."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rankfold.data.build.graded import hashes
+from rankfold.data.build.graded import gather_rows, hashes
+from rankfold.data.build.profile import describe
 from rankfold.data.folder import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
+from rankfold.metrics.binomial import interval
 from rankfold.metrics.calibration import calibration
+from rankfold.metrics.costs import Costs, cost_curve, expected_cost, parse_costs
 from rankfold.metrics.graded import (
     GradedSpec,
     check_two_grades,
@@ -19,21 +23,30 @@ from rankfold.metrics.graded import (
     passed_by_grade,
     values_of,
 )
-from rankfold.models.grader import FITTED, OPERATING, Grader, names_of, new_values
+from rankfold.models.cuts import CALIBRATION, OPERATING
+from rankfold.models.grader import FITTED, Grader, names_of, new_values
 from rankfold.tasks.options import GRADED_DEFAULTS, Certainty
 from rankfold.tasks.statistics import graded_draws, interval_of
 from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, silent
 
 _DEFAULT_CERTAINTY = Certainty()
+_OPTIONAL = ("operating", "calibration", "calibration_errors", "costs", "drift", "cautions")
+_ERROR_BINS = 10  # of the calibration error
+
+
+Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Operating:
-    """The rates of the model's own cuts on the scored rows."""
+    """The rates of the model's own cuts on the scored rows, with exact binomial intervals."""
 
     fpr: float  # the wanted rate
+    confidence: float | None  # that it was promised with; None: it should hold on average
     false_positives: Sequence[float | None]  # at each threshold; None without such rows
     true_positives: Sequence[float | None]
+    false_positive_intervals: Sequence[Ends | None]
+    true_positive_intervals: Sequence[Ends | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,9 @@ class GradedEvaluation:
     operating: Sequence[Operating] = ()  # for each rate among the metrics
     operating_on: str = ""  # the rows that the cuts come from: validation or train
     calibration: Sequence[Sequence[Mapping[str, float]]] = ()  # per threshold; empty by default
+    calibration_errors: Sequence[float] = ()  # of probabilities, per threshold
+    costs: Mapping[str, Any] = field(default_factory=dict)  # if costs of errors are given
+    drift: Sequence[Mapping[str, Any]] = ()  # each column, compared with the fitted rows
     cautions: Sequence[str] = ()  # for people
 
     def __getitem__(self, metric: str) -> float:
@@ -59,7 +75,7 @@ class GradedEvaluation:
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)
-        empty = [name for name in ("operating", "calibration", "cautions") if not document[name]]
+        empty = [name for name in _OPTIONAL if not document[name]]
         empty += ["operating_on"] if "operating" in empty else []
         return {name: value for name, value in document.items() if name not in empty}
 
@@ -90,10 +106,12 @@ def evaluate_graded(
     rows = rows.select(known.nonzero().flatten())
     grades, n_grades = comm.gather(rows.grades), len(grader.grades)
     check_two_grades(grades, f"rows of the {split} split", "name another split with two grades")
+    costs = None if certainty.costs is None else parse_costs(certainty.costs)
     progress("scoring", 0.0)
     scores = comm.gather(grader.score(rows))
     values = values_of(passed_by_grade(scores, grades, n_grades), specs)
-    bins = certainty.calibration
+    bins, above = certainty.calibration, _probabilities_above(grader, scores)
+    shifts = grader.shifts(gather_rows(replace(rows, images=None), comm))
     learnt, why = _trained_on(grader, data, split, rows, comm)
     named = dict(zip(map(str, specs), values, strict=True))
     return GradedEvaluation(
@@ -105,10 +123,17 @@ def evaluate_graded(
         metrics={name: float(value.nanmean()) for name, value in named.items()},
         intervals=_intervals(scores, grades, n_grades, specs, certainty, progress),
         thresholds={str(spec): _plain(named[str(spec)]) for spec in specs if spec.name != "order"},
-        operating=[_operate(grader, scores, grades, fpr) for fpr in _rates(grader, specs)],
+        operating=_operate(grader, scores, grades, specs, certainty.confidence),
         operating_on=str(grader.model.notes.get("operating_on", "")),
-        calibration=[_curve(scores, grades > k, bins) for k in range(n_grades - 1) if bins],
-        cautions=_cautions(grader, data, split, comm) + why,
+        calibration=[_curve(scores, grades > k, bins, p) for k, p in enumerate(above) if bins],
+        calibration_errors=[
+            calibration(scores, grades > k, _ERROR_BINS, p).error
+            for k, p in enumerate(above)
+            if p is not None
+        ],
+        costs={} if costs is None else _expected_costs(above, grades, costs),
+        drift=[shift.to_json() for shift in shifts],
+        cautions=_cautions(grader, data, split, comm) + describe(shifts) + why,
     )
 
 
@@ -215,7 +240,9 @@ def _trained_on(
     hashes.
     """
     notes, fitted = grader.model.notes, grader.model.tensors.get(FITTED)
-    if data.fingerprint and notes.get("data") == data.fingerprint:
+    same = data.fingerprint and notes.get("data") == data.fingerprint
+    some = notes.get("refit") and split == "validation" and notes.get("operating_on") == CALIBRATION
+    if same and not some:
         learnt = len(rows) if notes.get("refit") and split == "validation" else 0
         return int(comm.sum(torch.tensor(learnt))), []
     unknown = "whether the model was fitted on some of these rows is unknown: "
@@ -251,24 +278,79 @@ def _intervals(
     return dict(zip(map(str, specs), intervals, strict=True))
 
 
-def _rates(grader: Grader, specs: Sequence[GradedSpec]) -> list[float]:
-    """The false-positive rates of the metrics, if the model has cuts."""
+def _operate(
+    grader: Grader,
+    scores: Tensor,
+    grades: Tensor,
+    specs: Sequence[GradedSpec],
+    confidence: float,
+) -> list[Operating]:
+    """The rates at the model's cuts for each rate among the metrics: on average, and promised.
+
+    There are none if the model has no cuts, and no promised ones where it cannot promise.
+    """
     if OPERATING[0] not in grader.model.tensors:
         return []
-    return list(dict.fromkeys(spec.fpr for spec in specs if spec.fpr is not None))
+    entries = []
+    for fpr in dict.fromkeys(spec.fpr for spec in specs if spec.fpr is not None):
+        cuts: dict[float | None, Tensor] = {None: grader.cuts(fpr)}
+        with suppress(UserError):
+            cuts[confidence] = grader.cuts(fpr, confidence)
+        for promised, own in cuts.items():
+            sides = _rates_at(own, scores, grades, confidence)
+            entries.append(Operating(fpr, promised, *sides))
+    return entries
 
 
-def _operate(grader: Grader, scores: Tensor, grades: Tensor, fpr: float) -> Operating:
-    thresholds = torch.arange(len(grader.grades) - 1)[:, None]
-    passes, positive = grader.grade(scores, fpr) > thresholds, grades > thresholds
-    sides = (~positive, positive)
-    rates = [(passes & side).sum(dim=1).double() / side.sum(dim=1) for side in sides]
-    return Operating(fpr, *map(_plain, rates))
+def _rates_at(cuts: Tensor, scores: Tensor, grades: Tensor, confidence: float) -> list[Any]:
+    """The false- and the true-positive rates of each cut, then their intervals."""
+    thresholds = torch.arange(len(cuts))[:, None]
+    passes = torch.searchsorted(cuts, scores.double().contiguous()) > thresholds
+    positive = grades > thresholds
+    rates, ends = [], []
+    for side in (~positive, positive):
+        counts = (passes & side).sum(dim=1).tolist()
+        pairs = list(zip(counts, side.sum(dim=1).tolist(), strict=True))
+        rates.append([count / n if n else None for count, n in pairs])
+        ends.append([interval(count, n, confidence) for count, n in pairs])
+    return [*rates, *ends]
 
 
-def _curve(scores: Tensor, positive: Tensor, bins: int) -> list[dict[str, float]]:
-    columns = (column.tolist() for column in calibration(scores, positive, bins))
-    return [{"score": a, "share": b, "rows": c} for a, b, c in zip(*columns, strict=True)]
+def _probabilities_above(grader: Grader, scores: Tensor) -> list[Tensor | None]:
+    """The probability of a grade above each threshold; None for a model without kept rows."""
+    if not grader.calibrates:
+        return [None] * (len(grader.grades) - 1)
+    return list((1 - grader.probabilities(scores).cumsum(dim=1))[:, :-1].T)
+
+
+def _curve(
+    scores: Tensor, positive: Tensor, bins: int, probabilities: Tensor | None
+) -> list[dict[str, float]]:
+    found = calibration(scores, positive, bins, probabilities)
+    columns = {"score": found.scores, "share": found.shares, "rows": found.counts}
+    if found.probabilities is not None:
+        columns["probability"] = found.probabilities
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _expected_costs(above: Sequence[Tensor | None], grades: Tensor, costs: Costs) -> dict[str, Any]:
+    """The cost per row at each threshold, and by the share of a miss in both costs."""
+    known = [(p, grades > k) for k, p in enumerate(above) if p is not None]
+    if not known:
+        raise UserError(
+            "the model has no probabilities, which costs are weighed by",
+            hint="fit it again: a fit keeps the scores of its validation rows",
+        )
+    return {
+        **costs._asdict(),
+        "probability": costs.cut,
+        "thresholds": [expected_cost(p, positive, costs)._asdict() for p, positive in known],
+        "curves": [
+            [{"miss_share": share, **cost._asdict()} for share, cost in cost_curve(p, positive)]
+            for p, positive in known
+        ],
+    }
 
 
 def _plain(values: Tensor) -> list[float | None]:

@@ -53,6 +53,13 @@ class FitOptions(Settings):
         "with a setting fpr pauc up to twice that rate",
     )
     patience: int | None = setting(None, at_least=1, help=PATIENCE)
+    calibration_share: float | None = setting(
+        None,
+        at_least=0,
+        below=1,
+        help="share of graded validation rows that select nothing and set cuts and probabilities; "
+        "default: 0.5, 0 with refit",
+    )
     validation_queries: int = setting(
         10_000,
         at_least=1,
@@ -138,11 +145,19 @@ class Certainty(Settings):
         1000, at_least=0, help="samples for the intervals of graded rows; 0: no intervals"
     )
     seed: int = setting(0, at_least=0, help="seed of the bootstrap")
-    confidence: float = setting(0.95, above=0, below=1, help="confidence of the intervals")
+    confidence: float = setting(
+        0.95, above=0, below=1, help="confidence of the intervals and promises of graded rows"
+    )
     calibration: int = setting(
         0,
         at_least=0,
         help="bins of the shares of graded rows above each grade, by score; 0: no shares",
+    )
+
+    costs: str | Sequence[float] | None = setting(
+        None,
+        help="cost of a false alarm and of a miss between graded rows, such as 1,20: adds their "
+        "expected cost per row",
     )
 
     def __post_init__(self) -> None:
@@ -179,6 +194,15 @@ class GradeOptions(Settings):
         0.01,
         help="for a model that grades: the largest share of the rows below a grade that may get "
         "that grade or a higher one",
+    )
+    confidence: float | None = setting(
+        None,
+        at_least=0.5,
+        below=1,
+        help="promise that rate with this confidence, at each grade; default: on average",
+    )
+    explain: bool = setting(
+        False, help="also write the columns that move each score most, and by how much"
     )
     query_column: str | None = setting(None, help="the column of keys; default: rows are numbered")
     strict: bool = setting(False, help="refuse bad rows")

@@ -9,6 +9,7 @@ import polars as pl
 import torch
 
 from rankfold import config, storage
+from rankfold.data.build.profile import describe
 from rankfold.data.read.files import expand
 from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
 from rankfold.data.read.reading import Reading, spool_frames
@@ -51,8 +52,9 @@ def predict(
     model that ranks by text, texts; for a text, no seen pairs are hidden. A repeated key is ranked
     once. Unknown queries are left out and counted; ``strict`` refuses them. A model that grades
     takes one file of rows with the columns that it was fitted on, and writes ``query, score,
-    grade``; ``cautions`` say what its cuts or the rows lack. Rows that cannot be used are left out;
-    ``dropped`` says which.
+    grade`` and the probability of each grade; ``rate`` says what its false-positive rate means,
+    ``cautions`` what its cuts or the rows lack, and ``drift`` how each column differs from that of
+    the fitted rows. Rows that cannot be used are left out; ``dropped`` says which.
 
     Args:
         model: a model.
@@ -100,7 +102,7 @@ def _grade(
     reading: Reading,
 ) -> dict[str, Any]:
     """Write the scores and grades of rows."""
-    grader.cuts(options.fpr)  # an invalid rate is an error before the rows are read
+    grader.cuts(options.fpr, options.confidence)  # an error comes before the rows are read
     if len(sources) != 1:
         raise UserError(
             f"a model that grades takes one input, got {len(sources)}",
@@ -109,10 +111,14 @@ def _grade(
     new = grader.read(sources[0], key_column=options.query_column, reading=reading)
     left_out = _left_out(reading, strict=options.strict)
     reading.progress("grading", 0.0)
-    graded = grader.frame(new, options.fpr)
+    graded = grader.frame(new, options.fpr, options.confidence, explain=options.explain)
     _write(graded.lazy(), out)
-    cautions = grader.cautions(options.fpr) + new_values(new.unknown, len(graded))
-    counts = {"queries": len(graded), "left_out": left_out}
+    rate = options.fpr, options.confidence
+    shifts = grader.shifts(new.rows)
+    cautions = grader.cautions(*rate) + new_values(new.unknown, len(graded)) + describe(shifts)
+    promise = {"fpr": options.fpr, "confidence": options.confidence, "means": grader.promise(*rate)}
+    counts = {"queries": len(graded), "left_out": left_out, "rate": promise}
+    counts["drift"] = [shift.to_json() for shift in shifts]
     return counts | ({"cautions": cautions} if cautions else {})
 
 

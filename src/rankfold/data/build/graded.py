@@ -7,6 +7,7 @@ train only.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -148,6 +149,13 @@ def train_and_validation(data: Dataset, comm: Comm) -> Graded:
     last = validation.part(max(start - n, 0), max(stop - n, 0))
     held = [rows for rows in (first, last) if len(rows)] or [last]
     return held[0].join(*held[1:])
+
+
+def gather_rows(rows: Graded, comm: Comm) -> Graded:
+    """The rows of all processes, on each."""
+    if comm.size == 1:
+        return rows
+    return replace(rows, **{name: comm.gather(t) for name, t in to_tensors(rows).items()})
 
 
 def hashes(rows: Graded) -> Tensor:

@@ -101,11 +101,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     """Train the encoder and the head on graded rows."""
     own, n_grades, comm = data.graded("train"), len(data.candidates), run.comm
     rows = ShardedRows(own.to(run.device), comm)
-    if n_grades < 2 or len(rows.grades.unique()) < 2:
-        raise UserError(
-            "the training rows must have at least two grades, got one",
-            hint="check the grade column and the train split",
-        )
+    check_grades(rows.grades, n_grades)
     shape = RowShape.from_rows(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape)
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
@@ -144,6 +140,15 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     return train(task, config, run)
 
 
+def check_grades(grades: Tensor, n_grades: int) -> None:
+    """A UserError unless the training rows have at least two grades."""
+    if n_grades < 2 or len(grades.unique()) < 2:
+        raise UserError(
+            "the training rows must have at least two grades, got one",
+            hint="check the grade column and the train split",
+        )
+
+
 def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
     default = default_batch(n_rows, _SMALLEST_BATCH, _LARGEST_BATCH)
     return RowBatches(n_rows, config.batch_size or default)
@@ -151,9 +156,7 @@ def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:
 
 def open_model(recipe: Recipe, model: Model) -> Opened:
     """Builds the encoder and the head."""
-    saved, n_grades = model.notes["shape"], int(model.notes["grades"])
-    image = None if saved["image"] is None else tuple(saved["image"])
-    shape = RowShape(saved["numbers"], tuple(saved["levels"]), image)
+    shape, n_grades = RowShape.from_json(model.notes["shape"]), int(model.notes["grades"])
     rng, device = torch.Generator(), next(iter(model.tensors.values())).device
     width, dropout, encoder = (model.config[key] for key in ("width", "dropout", "encoder"))
     head = recipe.head(width, recipe.outputs(n_grades), rng)

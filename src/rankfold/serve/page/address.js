@@ -16,6 +16,7 @@ export function makeRequest(parts = {}) {
     includeSeen: false,
     row: null,
     fpr: null,
+    confidence: null,
     ...parts,
   };
 }
@@ -40,6 +41,7 @@ export function parse(search) {
     includeSeen: parameters.has("include_seen"),
     row: parameters.has("fpr") ? row : null,
     fpr: parameters.get("fpr"),
+    confidence: parameters.get("confidence"),
   });
 }
 
@@ -58,6 +60,7 @@ export function format(request) {
   if (request.row) {
     for (const [name, value] of Object.entries(request.row)) put(`row.${name}`, [value]);
     put("fpr", [request.fpr]);
+    if (request.confidence) put("confidence", [request.confidence]);
   }
   const search = parameters.toString();
   return search ? `?${search}` : "";

@@ -3,6 +3,8 @@
 import { formatNumber, make } from "./dom.js";
 import { get, under } from "./server.js";
 
+const N_TELLING = 8;
+
 /** The card of a model, as the page uses it. */
 export async function readCard(name, signal) {
   const card = await get(under(name, "card"), {}, signal);
@@ -17,6 +19,7 @@ export function cardElement(card) {
     ...sizes(card),
     ...metrics(card),
     ...indexRows(card.index),
+    ["Most telling columns", tellingColumns(card.importance)],
     ["Written", formatDate(card.written)],
   ];
   const settings = Object.entries(card.config ?? {}).map(([name, value]) => [name, formatValue(value)]);
@@ -77,6 +80,12 @@ function indexRows(index) {
     ["Index", index.kind],
     ["Recall", recall],
   ];
+}
+
+/** The columns that the model reads most. */
+function tellingColumns(importance) {
+  const names = Object.keys(importance?.columns ?? {});
+  return names.slice(0, N_TELLING).join(", ");
 }
 
 function formatDate(written) {

@@ -48,42 +48,68 @@ export function fillRow(form, row) {
   for (const input of inputs(form)) input.value = Object.hasOwn(row, input.column) ? row[input.column] : "";
 }
 
-/** The score and the grade of a row. */
-export async function gradeRow(request, columns, signal) {
-  const given = columns.filter(({ name }) => Object.hasOwn(request.row, name));
+/** The score, the grade, its probabilities and what moved the score of a row. */
+export async function gradeRow(request, card, signal) {
+  const given = card.columns.filter(({ name }) => Object.hasOwn(request.row, name));
   const row = Object.fromEntries(
     given.map(({ name, levels }) => [name, levels ? request.row[name] : Number(request.row[name])]),
   );
-  const body = { rows: [row], fpr: Number(request.fpr) };
+  const body = { rows: [row], fpr: Number(request.fpr), explain: Boolean(card.explains) };
+  if (request.confidence) body.confidence = Number(request.confidence);
   const { results } = await post(under(request.model, "grade"), body, signal);
   return results[0];
 }
 
-/** The grade among all grades, the lowest first, and the score. */
+/** The grade and the score, the probability of each grade, and the columns that moved the score. */
 export function gradeElement(result, grades) {
-  const step = (name) =>
-    name === result.grade
-      ? make("li", { class: "current", "aria-current": "true" }, make("bdi", {}, name))
-      : make("li", {}, make("bdi", {}, name));
-  const score = result.score === null ? "–" : result.score.toPrecision(4).replace("-", "−");
   return make(
     "div",
     { class: "graded" },
     make(
       "dl",
       {},
-      make(
-        "div",
-        {},
-        make("dt", {}, "Grade"),
-        make("dd", { id: "row-grade" }, make("bdi", {}, result.grade)),
-      ),
-      make("div", {}, make("dt", {}, "Score"), make("dd", { id: "row-score" }, score)),
+      fact("Grade", "row-grade", make("bdi", {}, result.grade)),
+      fact("Score", "row-score", result.score === null ? "–" : plain(result.score)),
     ),
     make(
       "ol",
       { class: "grades", role: "list", "aria-label": "All grades, the lowest first" },
-      grades.map(step),
+      grades.map((name) => gradeItem(name, result)),
     ),
+    explanation(result.explanation),
   );
 }
+
+const fact = (title, id, value) => make("div", {}, make("dt", {}, title), make("dd", { id }, value));
+
+function gradeItem(name, result) {
+  const p = result.probabilities?.[name];
+  const current = name === result.grade ? { class: "current", "aria-current": "true" } : {};
+  const share = p === undefined ? null : make("span", { class: "probability" }, percent(p));
+  return make("li", current, make("bdi", {}, name), share);
+}
+
+/** Each column with a bar, to the right if it raised the score. */
+function explanation(columns) {
+  if (!columns?.length) return null;
+  const widest = Math.max(...columns.map(({ contribution }) => Math.abs(contribution))) || 1;
+  return make(
+    "div",
+    { class: "moved" },
+    make("h2", {}, "What moved the score"),
+    make(
+      "ul",
+      { role: "list" },
+      columns.map(({ column, contribution }) => {
+        const bar = make("span", { class: contribution < 0 ? "move-bar down" : "move-bar up" });
+        bar.style.setProperty("--share", Math.abs(contribution) / widest);
+        const value = make("span", {}, `${contribution > 0 ? "+" : ""}${plain(contribution)}`);
+        return make("li", {}, make("bdi", {}, column), bar, value);
+      }),
+    ),
+    make("p", { class: "note" }, "Compared with typical values of the column in the training rows."),
+  );
+}
+
+const plain = (number) => number.toPrecision(4).replace("-", "−");
+const percent = (p) => `${(100 * p).toFixed(p < 0.1 ? 1 : 0)}%`;

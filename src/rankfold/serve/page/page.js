@@ -90,6 +90,7 @@ function fillForms() {
   find("include-seen").checked = request.includeSeen;
   fillRow(find("grade"), request.row ?? {});
   if (request.fpr) find("fpr").value = request.fpr;
+  find("confidence").value = request.confidence ?? "";
 }
 
 function setKind(kind) {
@@ -107,7 +108,7 @@ async function show(signal) {
   const title = request.key.slice(0, 60) || request.kind || (request.row ? "grade" : "");
   document.title = [title, card.name, "rankfold"].filter(Boolean).join(" · ");
   if (request.row) {
-    clear(gradeElement(await gradeRow(request, card.columns, signal), card.grades));
+    clear(gradeElement(await gradeRow(request, card, signal), card.grades));
     find("status").textContent = "";
   } else if (request.kind) await showRanking(signal);
   else await showExamples(signal);
@@ -282,7 +283,7 @@ find("text").addEventListener("keydown", (event) => {
 });
 find("grade").addEventListener("submit", (event) => {
   event.preventDefault();
-  submit({ model: request.model, row: readRow(find("grade")), fpr: find("fpr").value });
+  submit({ model: request.model, row: readRow(find("grade")), fpr: find("fpr").value, confidence: find("confidence").value });
 });
 find("model").addEventListener("change", (event) => {
   setRequest(makeRequest({ model: event.target.value }));

@@ -13,7 +13,8 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.errors import DiskError, UserError
 from rankfold.interrupts import deferred_interrupt
-from rankfold.models.grader import OPERATING, Grader
+from rankfold.models.cuts import OPERATING
+from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.compare import records

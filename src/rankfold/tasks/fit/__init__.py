@@ -9,13 +9,18 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rankfold import config, storage
-from rankfold.data.build.graded import hashes
+from rankfold.data.build.graded import gather_rows, hashes
+from rankfold.data.build.profile import profile_of
 from rankfold.data.prepare import as_data
+from rankfold.distributed.collectives import row_offset
 from rankfold.errors import UserError, memory_errors
 from rankfold.kernels.threads import limited_threads
 from rankfold.methods import METHODS
+from rankfold.models.cuts import CALIBRATION
+from rankfold.models.explain import names_of_columns, permutation_importance
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.imports import NOTE, modules_of
 from rankfold.models.load import load
@@ -26,7 +31,9 @@ from rankfold.tasks.options import FitOptions, listed
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
-from rankfold.types import Model, SplitName, Vocabulary
+from rankfold.types import Comm, Graded, Model, SplitName, Vocabulary
+
+_PROFILED_ROWS = 200_000  # of train, for the profile of the columns
 
 
 def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
@@ -130,6 +137,9 @@ def _load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
     refit = plan.options.refit and plan.data.validation is not None
     wanted = {"method": plan.name, **settings, "seed": plan.options.seed, "refit": refit}
     wanted |= {"metric": plan.metric, "data": plan.data.fingerprint}
+    if plan.data.kind == "graded":
+        saved.setdefault("calibration_share", 0.0)  # an older model
+        wanted["calibration_share"] = plan.calibration_share
     difference = checkpoint.describe_difference(saved, wanted)
     if difference is None and saved["is_chosen"] != plan.is_chosen:
         difference = "another patience"
@@ -159,6 +169,8 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
         "data": plan.data.fingerprint,
         "asked": asdict(plan.settings),
     }
+    if plan.data.kind == "graded":
+        notes["calibration_share"] = plan.calibration_share
     if own := modules_of(plan.name, history.model.config):
         notes[NOTE] = own
     model = history.model
@@ -184,18 +196,50 @@ def _make_grader(plan: FitPlan, model: Model) -> Grader:
     """
     unseen = plan.data.validation is not None and not model.notes["refit"]
     split: SplitName = "validation" if unseen else "train"
+    rows = plan.data.graded(split) if plan.calibration is None else plan.calibration
     fitted: Sequence[SplitName] = ("train", "validation") if model.notes["refit"] else ("train",)
-    rows, comm = plan.data.graded(split), plan.comm
+    comm = plan.comm
     tensors = {
         "operating_scores": comm.gather(score_rows(plan, model, rows)),
         "operating_grades": comm.gather(rows.grades),
         FITTED: comm.gather(
             torch.cat([hashes(plan.data.graded(name)) for name in fitted])
         ).unique(),
+        **_profile(plan),
     }
-    notes = {**model.notes, "operating_on": split}
+    source = split if plan.calibration is None else CALIBRATION
+    notes = {**model.notes, "operating_on": source}
     model = replace(model, tensors={**model.tensors, **tensors}, notes=notes)
-    return Grader(model, plan.data.candidates, plan.data.columns)
+    grader = Grader(model, plan.data.candidates, plan.data.columns)
+    if (importance := _importance(grader, rows, comm)) is not None:
+        notes["importance"] = importance
+    return grader
+
+
+def _profile(plan: FitPlan) -> dict[str, Tensor]:
+    """What the columns of the training rows hold, by a sample of them."""
+    rows = replace(plan.data.graded("train"), images=None)
+    n = row_offset(len(rows), plan.comm)[1]
+    sample = rows.select(torch.arange(0, len(rows), max(1, -(-n // _PROFILED_ROWS))))
+    return profile_of(gather_rows(sample, plan.comm)).to_tensors()
+
+
+def _importance(grader: Grader, rows: Graded, comm: Comm) -> dict[str, Any] | None:
+    """How telling each column is, the most telling first; None for images."""
+    if grader.columns is None or rows.images is not None:
+        return None
+    rows, by = gather_rows(rows, comm), "gain"
+    known = rows.select((rows.grades >= 0).nonzero().flatten())
+    if grader.opened.importance is not None:
+        values = grader.opened.importance()
+    elif len(known.grades.unique()) > 1:
+        by = "permutation"
+        values = permutation_importance(grader.score, known, len(grader.grades))
+    else:
+        return None
+    names = names_of_columns(grader.columns)
+    order = values.argsort(descending=True, stable=True).tolist()
+    return {"by": by, "columns": {names[place]: float(values[place]) for place in order}}
 
 
 def _make_ranker(plan: FitPlan, model: Model) -> Ranker:

@@ -11,12 +11,13 @@ from rankfold import config, storage
 from rankfold.data.build.graded import train_and_validation
 from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
-from rankfold.distributed.collectives import row_offset
+from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
 from rankfold.methods import METHODS, find_method
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
+from rankfold.tasks.fit.calibration import SHARE, split_validation
 from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
 from rankfold.types import Comm, Dataset, Graded, Kind, Method
@@ -47,6 +48,7 @@ class FitPlan:
     comm: Comm
     source: Any  # the data argument: from it, the rows of all processes can be read
     is_chosen: bool = True  # keep the step of the best validation score, not the last one
+    calibration: Graded | None = None  # validation rows that select nothing, not in ``data``
 
     @property
     def out(self) -> Path | None:
@@ -61,11 +63,20 @@ class FitPlan:
         return self.options.patience or _DEFAULT_PATIENCE[self.data.kind]
 
     @property
+    def calibration_share(self) -> float:
+        """The share of graded validation rows to set apart; a refit learns from all of them."""
+        if self.options.calibration_share is not None:
+            return self.options.calibration_share
+        return 0.0 if self.options.refit else SHARE
+
+    @property
     def train_and_validation(self) -> Dataset:
         """The data with validation joined to train."""
         data, train = self.data, self.data.train
         if isinstance(train, Graded):
             every = data if self.comm.size == 1 else as_data(self.source)
+            if self.comm.size > 1 and self.calibration is not None:
+                every, _ = split_validation(every, self.calibration_share, SINGLE_PROCESS)
             return replace(data, train=train_and_validation(every, self.comm), validation=None)
         validation = data.split("validation")
         if data.given is not None:  # the queries of validation, with their histories
@@ -78,6 +89,8 @@ class FitPlan:
         names = ("seed", "refit", "validation_queries")
         options = {name: getattr(self.options, name) for name in names}
         options |= {"metric": self.metric, "patience": self.patience}
+        if self.data.kind == "graded":
+            options["calibration_share"] = self.calibration_share
         settings = asdict(self.settings)
         return {"method": self.name, **settings, **options, "data": self.data.fingerprint}
 
@@ -102,8 +115,8 @@ def make_plan(name: str, data: Any, given: Mapping[str, Any]) -> FitPlan:
     _check_ranks_agree(plan)
     _check_data(plan)
     _check_metric(plan)
-    options = replace(options, metric=_select_metric(plan))
-    plan = replace(plan, options=options, is_chosen=_selects_on_validation(plan))
+    plan = _set_apart(plan)
+    plan = replace(plan, options=replace(options, metric=_select_metric(plan)))
     if plan.out is not None and comm.rank == 0:
         storage.check_writable(plan.out, "model")
         storage.check_writable(checkpoint.path_of(plan.out), "checkpoint")
@@ -169,14 +182,20 @@ def _select_metric(plan: FitPlan) -> str:
     return f"pauc@fpr={rate:.3g}" if rate < 1 else "auc"
 
 
-def _selects_on_validation(plan: FitPlan) -> bool:
-    """Whether validation selects the step to keep; few graded rows do not.
+def _set_apart(plan: FitPlan) -> FitPlan:
+    """The plan with its calibration rows apart, and whether the others select the step to keep.
 
-    They would select an epoch by chance, most likely one before the end of the schedule. An
-    explicit patience forces selection on validation.
+    Few graded rows do not select: it would be an epoch by chance, most likely one before the end of
+    the schedule. Then all of them can be used to find cuts. An explicit patience forces selection.
     """
-    graded = plan.data.kind == "graded" and plan.data.validation is not None
-    if not graded or plan.options.patience is not None:
-        return True
+    if plan.data.kind != "graded" or plan.data.validation is None:
+        return plan
     grades = plan.data.graded("validation").grades
-    return row_offset(int((grades >= 0).sum()), plan.comm)[1] >= MIN_VALIDATION_ROWS
+    known = row_offset(int((grades >= 0).sum()), plan.comm)[1]
+    enough = (1 - plan.calibration_share) * known >= MIN_VALIDATION_ROWS
+    is_chosen = plan.options.patience is not None or enough
+    plan = replace(plan, is_chosen=is_chosen)
+    if not is_chosen and not plan.method.self_tuning:
+        return plan
+    data, apart = split_validation(plan.data, plan.calibration_share, plan.comm)
+    return replace(plan, data=data, calibration=apart)

@@ -1,0 +1,197 @@
+"""trees: boosted trees by LightGBM, a method for ordered grades like the others; [ke2017].
+
+A tree per threshold and round, against a logistic loss per threshold: is the grade above it?
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from rankfold.config import Settings, setting
+from rankfold.encoders.row_inputs import RowShape
+from rankfold.losses.low_fpr import above
+from rankfold.methods.ordinal import boosting
+from rankfold.methods.ordinal.boosting import Booster, Derivatives
+from rankfold.methods.ordinal.training import check_grades
+from rankfold.types import Dataset, Graded, Method, Model, Opened, Run, Space, Step
+from rankfold.types.spaces import Range
+
+TREES = "trees"  # the tensor with the bytes of the trees' text
+_ROUNDS_PER_STEP = 10
+_DEFAULT_ROUNDS = 200  # where no validation rows choose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreesConfig(Settings):
+    """The size and the number of the trees."""
+
+    leaves: int = setting(31, at_least=2, help="leaves of a tree, at most")
+    lr: float = setting(0.05, above=0, at_most=1, help="share of each tree that is added")
+    rounds: int | None = setting(
+        None, at_least=1, help="rounds of trees; none: chosen on validation, else 200"
+    )
+    max_rounds: int = setting(2000, at_least=1, help="rounds at most, where validation chooses")
+    wait: int = setting(100, at_least=1, help="rounds without a better one that end the fit")
+    min_rows: int = setting(20, at_least=1, help="rows of a leaf, at least")
+    reg: float = setting(1.0, at_least=0, help="penalty on the squared values of leaves")
+
+
+class Loss(NamedTuple):
+    """A loss of outputs [n, K], as boosting takes it."""
+
+    start: Tensor  # [K], the outputs before the first round
+    derivatives: Derivatives  # by the outputs of the training rows
+    value: Callable[[Tensor, Tensor], float]  # of any rows, from their outputs and grades
+    quality: Callable[[Tensor, Tensor], float]  # of the validation rows; the highest is kept
+
+
+Losses = Callable[[Dataset, Any], Loss]
+Score = Callable[[Tensor], Tensor]  # from outputs [n, K] to scores [n]
+
+
+def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
+    """Add trees round by round; validation chooses how many rounds are kept.
+
+    A step is ten rounds. A resumed fit goes on with its trees: nothing else is remembered.
+    """
+    train, n_grades, state = data.graded("train"), len(data.candidates), run.resume or {}
+    check_grades(train.grades, n_grades)
+    chooses = config.rounds is None and data.validation is not None
+    validation = data.graded("validation") if chooses else None
+    limit = config.rounds or (config.max_rounds if chooses else _DEFAULT_ROUNDS)
+    text = boosting.as_text(state[TREES]) if state else ""
+    qualities: list[float] = state["qualities"].tolist() if state else []
+    loss, done = losses(data, config), int(state.get("number", 0)) * _ROUNDS_PER_STEP
+    booster = Booster(train, validation, _parameters(config), loss.start, text)
+
+    def kept() -> int:
+        return int(np.argmax(qualities)) + 1 if qualities else done
+
+    def state_of_step() -> dict[str, Tensor]:
+        values = torch.tensor(qualities, dtype=torch.float64)
+        return {TREES: boosting.as_tensor(booster.text()), "qualities": values}
+
+    final = False
+    while not final:
+        for _ in range(_ROUNDS_PER_STEP):
+            booster.grow(loss.derivatives)
+            done += 1
+            if validation is not None:
+                outputs = booster.outputs(validation=True)
+                qualities.append(loss.quality(outputs, validation.grades))
+            final = done == limit or done - kept() >= config.wait
+            if final:
+                break
+        value, model = loss.value(booster.outputs(), train.grades), None
+        if final:
+            settings = {**asdict(config), "rounds": kept()}
+            model = _model(name, settings, booster.text(kept()), data, run)
+        yield Step(-(-done // _ROUNDS_PER_STEP), value, model, state_of_step, final)
+
+
+def _parameters(config: TreesConfig) -> dict[str, Any]:
+    """The settings under LightGBM's names."""
+    return {
+        "num_leaves": config.leaves,
+        "learning_rate": config.lr,
+        "min_data_in_leaf": config.min_rows,
+        "lambda_l2": config.reg,
+    }
+
+
+def _model(name: str, settings: dict[str, Any], text: str, data: Dataset, run: Run) -> Model:
+    """The trees as a model, with their score on validation by the metric of the fit."""
+    shape = RowShape.from_rows(data.graded("train"), data.columns)
+    image = None if shape.image is None else list(shape.image)
+    notes = {"shape": asdict(shape), "grades": len(data.candidates), "image_shape": image}
+    model = Model(name, settings, {TREES: boosting.as_tensor(text)}, notes)
+    if run.validate is None:
+        return model
+    return replace(model, notes={**notes, "score": run.validate(model)})
+
+
+def open_model(score: Score, model: Model) -> Opened:
+    """Reads the trees."""
+    shape = RowShape.from_json(model.notes["shape"])
+    outputs = boosting.open_trees(boosting.as_text(model.tensors[TREES]))
+
+    def scores(rows: Graded) -> Tensor:
+        shape.check(rows)
+        return score(outputs(rows))
+
+    return Opened(rows=scores)
+
+
+def logistic(data: Dataset, _config: TreesConfig) -> Loss:
+    """The logistic loss of each threshold k, the mean over rows: K = G - 1 outputs.
+
+    With y_ik = 1 if the grade of row i is above k, else 0::
+
+        loss = sum_k mean_i log(1 + exp(output_ik)) - y_ik output_ik
+    """
+    n_grades = len(data.candidates)
+    positive = above(data.graded("train").grades, n_grades).T.double()
+    n = len(positive)
+    shares = positive.mean(dim=0).clamp(0.5 / n, 1 - 0.5 / n)
+
+    def derivatives(outputs: Tensor) -> tuple[Tensor, Tensor]:
+        p = outputs.sigmoid()
+        return p - positive, p * (1 - p)
+
+    def value(outputs: Tensor, grades: Tensor) -> float:
+        is_above = above(grades, n_grades).T
+        return float(softplus(torch.where(is_above, -outputs, outputs)).mean(dim=0).sum())
+
+    return Loss(shares.logit(), derivatives, value, lambda *both: -value(*both))
+
+
+def sum_of_sigmoids(outputs: Tensor) -> Tensor:
+    """The expected number of thresholds below the grade. With one threshold: its output."""
+    return outputs.sigmoid().sum(dim=1) if outputs.shape[1] > 1 else outputs[:, 0]
+
+
+def describe(model: Model) -> str:
+    """How many rounds were kept, in words."""
+    return f"{model.config['rounds']} rounds of trees"
+
+
+def method(
+    name: str, losses: Losses, score: Score, summary: str, paper: str, config: type[Any]
+) -> Method:
+    """A method of boosted trees."""
+    return Method(
+        summary,
+        config,
+        "graded",
+        partial(fit, name, losses),
+        open=partial(open_model, score),
+        answers=("rows",),
+        self_tuning=True,
+        own_threads=True,
+        paper=paper,
+        space=_SPACE,
+        describe=describe,
+    )
+
+
+_SPACE: Space = {
+    "lr": Range(0.02, 0.2, log=True),
+    "leaves": Range(7, 127, log=True, whole=True),
+    "min_rows": Range(5, 200, log=True, whole=True),
+    "reg": Range(0.01, 100.0, log=True),
+}
+
+METHOD = method(
+    "trees",
+    logistic,
+    sum_of_sigmoids,
+    "boosted trees (LightGBM), a logistic loss per threshold",
+    "ke2017",
+    TreesConfig,
+)

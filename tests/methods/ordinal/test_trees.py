@@ -1,0 +1,138 @@
+"""Boosted trees: their text, their rounds, and what LightGBM by itself makes of the same rows."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pytest
+import torch
+
+import rankfold as rf
+from rankfold.methods.ordinal import boosting
+from rankfold.methods.ordinal.trees import TREES, TreesConfig, logistic, sum_of_sigmoids
+from rankfold.types import Columns, Dataset, Graded, Vocabulary
+
+
+def rows(n: int, seed: int, n_grades: int) -> Graded:
+    """The grade follows a product of two numbers, a category, and whether a number is missing."""
+    rng = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(n, 3, generator=rng)
+    numbers[torch.rand(n, generator=rng) < 0.2, 2] = torch.nan
+    level = torch.randint(-1, 12, (n, 1), generator=rng, dtype=torch.int32)
+    hidden = numbers[:, 0] * numbers[:, 1] + (level[:, 0] % 3 == 0) + numbers[:, 2].isnan()
+    hidden = hidden + 0.3 * torch.randn(n, generator=rng)
+    return Graded(numbers, level, None, torch.bucketize(hidden, torch.linspace(0, 2, n_grades - 1)))
+
+
+def data(n_grades: int = 3, n: int = 1500) -> Dataset:
+    parts = [rows(size, seed, n_grades) for seed, size in enumerate((n, 400, 600))]
+    names = Vocabulary.numbered(n_grades, [f"g{place}" for place in range(n_grades)])
+    columns = Columns(("a", "b", "c"), {"d": tuple(f"l{place:02}" for place in range(12))})
+    known = Vocabulary.numbered(n + 1000)
+    return Dataset("graded", *parts, known, names, columns=columns, fingerprint=f"{n_grades}")
+
+
+def test_a_fit_is_the_fit_of_lightgbm() -> None:
+    """Two grades, a fixed number of rounds: equal up to the constant that LightGBM finds itself."""
+    train, test = data(2).graded("train"), data(2).graded("test")
+    model = rf.fit("trees", data(2), rounds=30, lr=0.1)
+    settings = {"objective": "binary", "learning_rate": 0.1, "lambda_l2": 1.0, "verbosity": -1}
+    known = lightgbm.Dataset(boosting.matrix(train), train.grades.numpy(), categorical_feature=[3])
+    direct = lightgbm.train({**settings, "num_threads": 1}, known, 30)
+    expected = direct.predict(boosting.matrix(test), raw_score=True)
+    np.testing.assert_allclose(model.score(test).numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("n_grades", [2, 4])
+def test_derivatives_are_those_of_the_loss(n_grades: int) -> None:
+    made = data(n_grades, 50)
+    loss, grades = logistic(made, TreesConfig()), made.graded("train").grades
+    outputs = torch.randn(50, n_grades - 1, dtype=torch.float64)
+    first, second = loss.derivatives(outputs)
+    step = 1e-4
+    for place in ((3, 0), (7, n_grades - 2)):
+        moved = [outputs.clone() for _ in range(3)]
+        moved[0][place] -= step
+        moved[2][place] += step
+        low, middle, high = (50 * loss.value(one, grades) for one in moved)
+        assert float(first[place]) == pytest.approx((high - low) / 2 / step, abs=1e-5)
+        assert float(second[place]) == pytest.approx((high - 2 * middle + low) / step**2, abs=1e-4)
+
+
+def test_the_start_has_the_smallest_loss_of_all_constants() -> None:
+    made = data(4)
+    loss, grades = logistic(made, TreesConfig()), made.graded("train").grades
+    start = loss.start.expand(len(grades), -1)
+    assert loss.derivatives(start)[0].mean(dim=0).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("n_grades", [2, 4])
+def test_lightgbm_reads_the_text_of_the_folder(n_grades: int, tmp_path: Path) -> None:
+    made = data(n_grades)
+    model = rf.fit("trees", made, out=tmp_path / "model", lr=0.2)
+    assert 0 < model.model.config["rounds"] < 2000
+    [text] = (tmp_path / "model").glob("trees-*.txt")
+    direct = lightgbm.Booster(model_file=text).predict(
+        boosting.matrix(made.graded("test")), raw_score=True
+    )
+    outputs = torch.from_numpy(direct).reshape(-1, n_grades - 1)
+    assert torch.equal(sum_of_sigmoids(outputs), model.score(made.graded("test")))
+
+
+def test_validation_keeps_the_best_round() -> None:
+    made = data()
+    validation, loss = made.graded("validation"), logistic(made, TreesConfig())
+
+    def value(rounds: int) -> float:
+        model = rf.fit("trees", made, rounds=rounds, lr=0.3).model
+        outputs = boosting.open_trees(boosting.as_text(model.tensors[TREES]))(validation)
+        return loss.quality(outputs, validation.grades)
+
+    best = rf.fit("trees", made, lr=0.3, wait=20).model.config["rounds"]
+    assert value(best) > max(value(best + 1), value(best - 1), value(best + 15))
+
+
+def test_without_validation_there_is_a_fixed_number_of_rounds() -> None:
+    alone = replace(data(), validation=None)
+    assert rf.fit("trees", alone).model.config["rounds"] == 200
+
+
+def test_a_refit_has_the_rounds_of_the_fit() -> None:
+    made = data()
+    first, again = (rf.fit("trees", made, lr=0.2, refit=both) for both in (False, True))
+    assert again.model.config["rounds"] == first.model.config["rounds"]
+    assert again.model.notes["score"] == first.model.notes["score"]
+    assert not torch.equal(again.model.tensors[TREES], first.model.tensors[TREES])
+
+
+def test_a_cut_text_is_refused(tmp_path: Path) -> None:
+    model = rf.fit("trees", data(), out=tmp_path / "model", rounds=3)
+    [text] = (tmp_path / "model").glob("trees-*.txt")
+    text.write_text(text.read_text().replace("leaf_value", "leaf_worth"))
+    with pytest.raises(rf.UserError, match="damaged"):
+        rf.load(tmp_path / "model")
+    broken = boosting.as_text(model.model.tensors[TREES])[:400]
+    with pytest.raises(rf.UserError, match="are incomplete"):
+        boosting.open_trees(broken)
+
+
+def test_without_lightgbm_there_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(rf.UserError, match="needs lightgbm") as caught:
+        rf.fit("trees", data())
+    assert "rankfold[trees]" in str(caught.value.hint)
+
+
+def test_images_are_pixels() -> None:
+    rng = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 255, (400, 3, 3, 1), generator=rng, dtype=torch.uint8)
+    grades = (pixels[:, 1, 1, 0] > 127).long()
+    none: dict[str, Any] = {"numbers": torch.zeros(400, 0)}
+    made = Graded(none["numbers"], torch.zeros(400, 0, dtype=torch.int32), pixels, grades)
+    names = Vocabulary.numbered(2, ["dark", "light"])
+    whole = Dataset("graded", made, None, None, Vocabulary.numbered(400), names, fingerprint="p")
+    scores = rf.fit("trees", whole, rounds=20).score(made)
+    assert scores[grades == 1].min() > scores[grades == 0].max()
