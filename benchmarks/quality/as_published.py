@@ -53,7 +53,7 @@ def shared(scores: Tensor, grades: Tensor, valid: Tensor, *, c: float, d: float)
     return torch.where(sides.counted, -sides.over_positives(log_p) + down / negatives, 0.0)
 
 
-def softmax(scores: Tensor, grades: Tensor, valid: Tensor, *, c: float, d: float) -> Tensor:
+def softmax(scores: Tensor, grades: Tensor, valid: Tensor, **_: float) -> Tensor:
     """The decoupled softmax at a temperature of .06 in place of the likelihood."""
     sides = split(scores / 0.06, grades, valid, None)
     rest = torch.where(sides.negative > 0, sides.safe, -torch.inf).logsumexp(dim=1, keepdim=True)

@@ -13,6 +13,7 @@ settings it names. A figure is the mean TPR at the set's first rate, on the rows
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import multiprocessing
@@ -201,7 +202,7 @@ class Queue:
         self.positive: list[Tensor] = []
 
     def weights(self, scores: Tensor, positive: Tensor) -> Tensor:
-        """p of the batch's negatives by threshold; scores [S, T, B], positive [S, T, B]."""
+        """Weights p of the batch's negatives by threshold; scores [S, T, B], positive [S, T, B]."""
         self.scores = [*self.scores, scores][-self.n :]
         self.positive = [*self.positive, positive][-self.n :]
         known, side = torch.cat(self.scores, dim=2), torch.cat(self.positive, dim=2)
@@ -270,7 +271,7 @@ def draws_of(name: str, device: str) -> tuple[Rows, Rows, Rows, list[int], int]:
     )
     ends = [0, int(0.65 * n), int(0.77 * n), n]
     parts = []
-    for start, end in zip(ends[:-1], ends[1:], strict=True):
+    for start, end in itertools.pairwise(ends):
         some = orders[:, start:end]
         parts.append(Rows(numbers[some], categories[some], grades[some].long()))
     train, validation, judge = (Rows(*(one.to(device) for one in part)) for part in parts)

@@ -106,7 +106,7 @@ def _parse(word: str, mark: str, kind: type[T], example: str) -> tuple[str, T]:
     number, name = (left, right) if mark == ":" else (right, left)
     try:
         if found and name.strip():
-            return name.strip(), kind(number)  # type: ignore[call-arg]
+            return name.strip(), kind(number)
     except ValueError:
         pass
     raise UserError(f"cannot read {word!r}", hint=f"write {example}")

@@ -234,10 +234,16 @@ class Grader:
             "grades": to_table(Vocabulary.numbered(len(self.grades), self.names))
         }
         if TREES in tensors:  # a file that LightGBM reads
-            text = tensors.pop(TREES).numpy().data
-            files[TREES] = storage.ForeignFile("txt", lambda put: put(text) and None)
+            files[TREES] = _text_file(tensors.pop(TREES))
         files["tensors"] = tensors
         storage.write(Path(path), "model", meta, files)
+
+
+def _text_file(text: Tensor) -> storage.ForeignFile:
+    def write(put: storage.Put) -> None:
+        put(text.numpy().data)
+
+    return storage.ForeignFile("txt", write)
 
 
 def new_values(unknown: Mapping[str, int], n: int, to: str = "the model") -> list[str]:

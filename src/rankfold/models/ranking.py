@@ -221,8 +221,15 @@ def _rank(
     first = specs[0]
     filter = Filter(_excluded(ranker.candidates, specs), _allowed(ranker, first))
     inputs = _joined(ranker, first.by, rows)
-    how = {"filter": filter, "include_seen": first.include_seen, "rules": first.rules}
-    top = best(ranker, first.by, inputs, first.k if first.rules else depth, **how)
+    top = best(
+        ranker,
+        first.by,
+        inputs,
+        first.k if first.rules else depth,
+        filter=filter,
+        include_seen=first.include_seen,
+        rules=first.rules,
+    )
     sizes = [len(spec.inputs) for spec in specs]
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
     parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)

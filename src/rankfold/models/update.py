@@ -157,14 +157,14 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
         if len(changed_rows(ranker.excluded, own)) == 0:  # no query may get its own key
             excluded = excluded.union(own_pairs(ranker.queries, candidates))
     model, seen = replace(ranker.model, tensors=tensors), renumber(ranker.seen, places, n)
-    known = None if ranker.features is None else _features(ranker.features, rows)
+    features = None if ranker.features is None else _features(ranker.features, rows)
     return replace(
         ranker,
         model=model,
         candidates=candidates,
         seen=seen,
         excluded=excluded,
-        features=known,
+        features=features,
         saved=None,
     )
 

@@ -88,7 +88,8 @@ def value(
         line = (p @ weighted_sum.to(dtype)) @ o.background[some].to(dtype)
         centred = o.centre * ((p @ plain_sum.to(dtype)) ** 2 @ (a - o.uncentred))
         penalty = torch.linalg.vecdot(p, p) @ o.query_reg[some].to(dtype)
-        return (squares - 2 * line - centred + penalty).double()
+        value: Tensor = squares - 2 * line - centred + penalty
+        return value.double()
 
     total += float(summed(of_queries, _row_blocks(queries)))
     whole = iter([(o.rows, candidates, o.candidate_weight)])
