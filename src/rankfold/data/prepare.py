@@ -45,6 +45,7 @@ from rankfold.types import (
     silent,
 )
 
+_FEWEST_KEYS = 10  # of which each chose itself only, for an error
 Filter = tuple[str, Callable[[Pairs], Pairs], str]
 """The name, the function, and a hint if it leaves nothing."""
 
@@ -177,7 +178,7 @@ def _assemble(
 
 def _check_sides(pairs: Pairs, queries: pl.Series, candidates: pl.Series) -> None:
     """A UserError if each query chose itself only: one column was taken for both sides."""
-    if len(pairs) > 1 and len(queries) == len(candidates) and queries.dtype == candidates.dtype:
+    if len(queries) == len(candidates) >= _FEWEST_KEYS and queries.dtype == candidates.dtype:
         own = Vocabulary.of(candidates).find(queries).numpy()
         if bool((own[pairs.queries] == pairs.candidates).all()):
             raise UserError(

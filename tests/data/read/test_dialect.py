@@ -140,7 +140,7 @@ def test_arrow_streams_are_read_in_batches(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_equal_sides_are_refused() -> None:
-    table = pl.DataFrame({"user": [1, 2, 3], "item": [1, 2, 3]})
+    table = pl.DataFrame({"user": range(10), "item": range(10)})
     with pytest.raises(UserError, match="query and candidate are equal in every row"):
         prepare(table)
 
