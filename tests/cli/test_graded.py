@@ -80,7 +80,7 @@ def test_leaking_columns_and_equal_rows_are_reported(rankfold: Command, tmp_path
     assert done.err == ""
     summary = json.loads(done.out)["summary"]
     assert [entry["column"] for entry in summary["suspicious"]] == ["age"]  # 30 values of one grade
-    (validation, test, _) = summary["equal_rows"]
+    _, test, _ = summary["equal_rows"]
     assert (test["split"], test["equal_to"], test["of"]) == ("test", "train", 10)
     assert test["rows"] == 10
     shown = " ".join(rankfold(*words, "--drop", "died,number").err.split())
