@@ -30,8 +30,8 @@ _KINDS = {**dict.fromkeys(_SPLITS, list[str] | None), **dict.fromkeys(_TABLES, s
 _METAVAR = {
     **dict.fromkeys(_KINDS, "FILE"),
     **dict.fromkeys(("source", "format", *_COLUMNS), "NAME"),
-    **dict.fromkeys(("grades", "drop_columns"), "A,B,..."),
-    **{"separator": "MARK", "missing": "A,B,...", "time_format": "FORMAT"},
+    **dict.fromkeys(("grades", "drop", "missing"), "A,B,..."),
+    **{"separator": "MARK", "time_format": "FORMAT"},
     **{"label_separator": "MARK", "vocabulary": "N", "split": "RULE", "fold_in": "SHARE"},
 }
 

@@ -39,6 +39,18 @@ def keys_of(frame: pl.DataFrame, name: str, table: str) -> pl.Series:
     return frame.select(keys.alias("key")).to_series()
 
 
+def times_of(frame: pl.DataFrame, name: str, table: str, form: str | None = None) -> pl.Series:
+    """A column of numbers or dates as seconds since 1970, null where it is neither.
+
+    ``form``: how they are written; None: guess.
+    """
+    dtype, where = frame.schema[name], f"column {name!r} of {table}"
+    form = times.guess(frame.lazy(), name, form, where) if dtype in TEXT_TYPES else None
+    value = seconds(pl.col(name), dtype, where, form)
+    found = frame.select(value.alias("time")).to_series()
+    return found.set(~found.is_finite(), None) if found.null_count() < len(found) else found
+
+
 def canonical(keys: pl.Series) -> pl.Series:
     """Keys as they are stored: Int64 if all of them are canonical integers, else text."""
     if keys.dtype == pl.String:
