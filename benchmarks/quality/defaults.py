@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1e9, help="start no fit after this time")
+    parser.add_argument("--defaults-only", action="store_true", help="no points of the grids")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     names = args.sets or sorted(path.stem for path in SETS.glob("*.npz"))
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace, names: list[str]) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     deadline, device = time.time() + args.seconds, "cuda" if torch.cuda.is_available() else "cpu"
     jobs = [job for group in args.groups for job in missing(group, names, args)]
+    jobs = [job for job in jobs if not (args.defaults_only and job["settings"])]
     # All defaults first, then whole sets in the given order.
     jobs.sort(key=lambda job: (len(job["settings"]) > 0, names.index(job["set"])))
     with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
