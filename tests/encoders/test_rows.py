@@ -274,7 +274,7 @@ def test_a_custom_module(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> N
     again = rf.load(f"{tmp_path}/model")
     assert torch.equal(again.score(table()), result.score(table()))
     monkeypatch.delitem(ROW_ENCODERS, "mine")
-    with pytest.raises(rf.UserError, match="fitted with 'mine' of the module .*, which is not"):
+    with pytest.raises(rf.UserError, match=r"fitted with 'mine' of the module .*, which is not"):
         rf.load(f"{tmp_path}/model")
 
 
