@@ -73,6 +73,18 @@ def test_search_json_names_candidates_and_scores(rankfold: Command, model: Path)
     assert groups[0] == 0  # user 3 is of group 0
 
 
+def test_search_explains_its_scores(rankfold: Command, model: Path) -> None:
+    words = ("search", model, "--history", "item-1,item-4", "-k", "2", "--explain")
+    for result in json.loads(rankfold(*words, "--json").out)["results"]:
+        assert {one["key"] for one in result["because"]} == {"item-1", "item-4"}
+        total = sum(one["score"] for one in result["because"]) + result["rest"]
+        assert total == pytest.approx(result["score"])
+        assert result["exact"] is True
+    shown = " ".join(rankfold(*words).err.split())
+    assert "because" in shown
+    assert "item-4 +" in shown
+
+
 def test_search_by_history_and_by_candidate(rankfold: Command, model: Path) -> None:
     by_history = json.loads(
         rankfold("search", model, "--history", "item-1,item-4", "-k", "3", "--json").out

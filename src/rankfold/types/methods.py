@@ -291,6 +291,9 @@ class Opened:
     extra: Callable[[Interactions], Interactions] | None = None
     """Scores above 0 that are added to the inner products for some histories, as grades. A
     candidate may occur several times in a row."""
+    parts: Callable[[Interactions, Tensor], Tensor] | None = None
+    """What each pair of one history adds to the scores of some candidates; [nnz, K]. None: scores
+    are no sums over pairs."""
     search_histories: Callable[[Interactions, int, Exclude], TopK] | None = None
     scores: Callable[[Interactions], Tensor] | None = None
     """Beside ``search_histories``: the scores of all candidates for some histories, [B, N]."""
