@@ -98,10 +98,8 @@ def one_draw(method: str, seed: int, judged: Graded) -> dict[str, Any]:
             "promised on training rows": find_cuts(trained.model, NAMES, rate, CONFIDENCE),
         }
         for kind, own in cuts.items():
-            record[f"{kind}, {rate:g}"] = [
-                float((scores[judged.grades <= k] > own[k]).double().mean())
-                for k in range(len(own))
-            ]
+            passed = [scores[judged.grades <= k] > cut for k, cut in enumerate(own)]
+            record[f"{kind}, {rate:g}"] = [float(each.double().mean()) for each in passed]
     return record
 
 
@@ -112,7 +110,7 @@ def with_kept(fitted: Grader, rows: Graded) -> Grader:
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """In how many draws the rate was at most the wanted one, and its mean; per threshold, and all."""
+    """In how many draws the rate was at most the wanted one, by threshold; and its mean."""
     result: dict[str, Any] = {"draws": len(records), "confidence": CONFIDENCE}
     result["kept rows below mild, mean"] = sum(r["kept"][0] for r in records) / len(records)
     for name in (key for key in records[0] if key != "kept"):
