@@ -41,7 +41,7 @@ def render(result: Result, title: str) -> str:
 
 def values(result: Result, title: str) -> dict[str, Any]:
     """The variables of the page."""
-    importance = result.get("importance") or {"by": "", "columns": {}}
+    importance = result.get("importance") or {"columns": {}}
     columns = list(importance["columns"].items())[:_COLUMNS]
     drift = sorted(result.get("drift", ()), key=lambda column: -column["psi"])[:_COLUMNS]
     return {
@@ -51,7 +51,7 @@ def values(result: Result, title: str) -> dict[str, Any]:
         "reliability": _reliability(result),
         "costs": _costs(result),
         "importance": [(name, value, _bar(value, columns[0][1])) for name, value in columns],
-        "by": importance["by"],
+        "gain": importance.get("gain"),
         "more_columns": len(importance["columns"]) - len(columns),
         "drift": drift,
         "more_drift": len(result.get("drift", ())) - len(drift),
