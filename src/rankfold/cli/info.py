@@ -134,6 +134,19 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
         out.print(f"  column dropped: {entry['column']} ({entry['why']})", style="yellow")
     for entry in summary.get("doubtful", []):
         _describe_doubt("column", entry, out)
+    _describe_suspicions(summary, out)
+
+
+def _describe_suspicions(summary: dict[str, Any], out: Console) -> None:
+    """Print what may make figures on these rows too high."""
+    if not summary.get("suspicious") and not summary.get("equal_rows"):
+        return
+    from rankfold.data.build.suspicions import describe_equal, describe_suspicious
+
+    for entry in summary.get("suspicious", []):
+        out.print(f"  {describe_suspicious(entry, summary['grade_names'])}", style="yellow")
+    for entry in summary.get("equal_rows", []):
+        out.print(f"  {describe_equal(entry)}", style="yellow")
 
 
 def _columns(numbers: int, categories: int) -> str:

@@ -17,7 +17,7 @@ _KINDS = {**dict.fromkeys(_SPLITS, list[str] | None), **dict.fromkeys(_TABLES, s
 _METAVAR = {
     **dict.fromkeys(_KINDS, "FILE"),
     **dict.fromkeys(("source", "format", *_COLUMNS), "NAME"),
-    **dict.fromkeys(("grades", "drop_columns"), "A,B,..."),
+    **dict.fromkeys(("grades", "drop"), "A,B,..."),
     **{"label_separator": "MARK", "vocabulary": "N", "split": "RULE", "fold_in": "SHARE"},
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from rankfold.data.build import split, tokens
+from rankfold.data.build import graded_split, split, tokens
 from rankfold.data.build.grades import GradedRows, order_grades
 from rankfold.data.build.side_features import SideTables
 from rankfold.data.options import GRADED_ONLY, Input, Preparation, flag, is_default
@@ -109,9 +109,16 @@ def _read_features(
 ) -> RawRows:
     items = [(number, item) for number, value in given for item in _items(value)]
     shape = ImageShape(options.image_size, options.image_size)
-    rows = read_all(items, RowOptions(options.grade_column, options.query_column, shape), reading)
+    rule = graded_split.parse(options.split, options.validation_share)
+    time, query = (
+        None if name == NONE else name for name in (options.time_column, options.query_column)
+    )
+    how = RowOptions(options.grade_column, query, shape, time_column=time)
+    if options.train is None:
+        how = how._replace(needs_time=rule.splitter.needs_time, group_column=rule.group)
+    rows = read_all(items, how, reading)
     rows = rows if options.keeps_splits else replace(rows, splits=None)
-    return drop_named(rows, _listed(options.drop_columns))
+    return drop_named(rows, _listed(options.drop))
 
 
 def _read_xc(inputs: Sequence[Input], options: Preparation, reading: Reading) -> Documents:
@@ -141,7 +148,7 @@ def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading
                 f"the source {options.source} has official splits and grades",
                 hint=f"leave {flag(changed[0])} out",
             )
-        return drop_named(rows, _listed(options.drop_columns))
+        return drop_named(rows, _listed(options.drop))
     if isinstance(rows, Documents):
         return rows
     columns = PairColumns("query", "candidate", None, None if _wants_time(options) else NONE)

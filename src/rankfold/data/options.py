@@ -19,9 +19,9 @@ _PAIR_COLUMNS = ("query_column", "candidate_column", "grade_column", "time_colum
 _TEXTS_ONLY = ("text_column", "label_separator", "content", "tokens", "vocabulary")
 _MIN_PAIRS = ("min_query_pairs", "min_candidate_pairs", "kcore")
 _FILTERS = ("min_grade", "exclude_self", *_MIN_PAIRS, "fold_in", "duplicates")
-_PAIRS_ONLY = ("candidate_column", "time_column", "header", *_TEXTS_ONLY, *_FILTERS, "shards")
-GRADED_ONLY = ("grades", "drop_columns", "image_size")
-_SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "train")
+_PAIRS_ONLY = ("candidate_column", "header", *_TEXTS_ONLY, *_FILTERS, "shards")
+GRADED_ONLY = ("grades", "drop", "image_size")
+_SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "time_column", "train")
 
 
 class _RegistryNames(Collection[str]):
@@ -101,7 +101,7 @@ class Preparation(Settings):
     grades: str | Sequence[Any] | None = setting(
         None, help="the grades of features, lowest first (default: ascending numbers)"
     )
-    drop_columns: str | Sequence[str] | None = setting(None, help="columns of features to drop")
+    drop: str | Sequence[str] | None = setting(None, help="columns of features to leave out")
     image_size: int = setting(
         64, at_least=1, at_most=4096, help="pixels per side of images from files (features)"
     )
@@ -123,7 +123,7 @@ class Preparation(Settings):
         None,
         help="shares of each query's pairs or each grade's rows (default: 0.8,0.1,0.1), of whole "
         "queries ('queries:0.8,0.1,0.1', the default for texts; 'queries:1000,1000': numbers for "
-        "validation and test), 'last', or 'time:T'",
+        "validation and test), 'last', 'time:T', or for features 'group:COLUMN': whole groups",
     )
     fold_in: float | None = setting(
         None,

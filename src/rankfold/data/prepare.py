@@ -11,7 +11,7 @@ import polars as pl
 
 from rankfold import config, storage
 from rankfold.data import folder
-from rankfold.data.build import graded, side_features, split
+from rankfold.data.build import graded, graded_split, side_features, split
 from rankfold.data.build.align import keyed_pairs, own_pairs
 from rankfold.data.build.dataset import from_sparse, to_dataset
 from rankfold.data.build.grades import GradedRows
@@ -67,7 +67,7 @@ def prepare(
         tables = read_tables(chosen, reading, rows)
         if isinstance(rows, GradedRows):
             progress("splitting", 0.0)
-            splits = graded.assign(rows, chosen.split, chosen.validation_share, chosen.seed)
+            splits = graded_split.assign(rows, chosen.split, chosen.validation_share, chosen.seed)
             data = graded.assemble(rows, splits, reading)
         else:
             data = _assemble(rows, tables, chosen, reading)

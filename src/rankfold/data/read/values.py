@@ -39,6 +39,13 @@ def keys_of(frame: pl.DataFrame, name: str, table: str) -> pl.Series:
     return frame.select(keys.alias("key")).to_series()
 
 
+def times_of(frame: pl.DataFrame, name: str, table: str) -> pl.Series:
+    """A column of numbers or dates as seconds since 1970, null where it is neither."""
+    times = _seconds(pl.col(name), frame.schema[name], f"column {name!r} of {table}")
+    found = frame.select(times.alias("time")).to_series()
+    return found.set(~found.is_finite(), None) if found.null_count() < len(found) else found
+
+
 def canonical(keys: pl.Series) -> pl.Series:
     """Keys as they are stored: Int64 if all of them are canonical integers, else text."""
     if keys.dtype == pl.String:
