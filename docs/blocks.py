@@ -67,9 +67,10 @@ def read_blocks(page: str) -> Iterator[Block]:
         at += 1
 
 
-def run_page(path: Path, samples: Path) -> str:
+def run_page(path: Path, samples: Path, languages: Sequence[str] = LANGUAGES) -> str:
     """Run the blocks of a page in a copy of the samples; the output of a failed one, or nothing."""
-    blocks = list(read_blocks(path.read_text()))
+    found = read_blocks(path.read_text())
+    blocks = [one for one in found if one.language in languages or one.comment[:5] == "file:"]
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "work"
         shutil.copytree(samples, home)
@@ -133,7 +134,7 @@ class Python:
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()
 
 
 _DONE = "\x1edone"

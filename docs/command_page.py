@@ -1,6 +1,8 @@
 """The page "Commands": generated from the command line itself."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -39,10 +41,19 @@ def _section(name: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]
     usage = " ".join(_argument(one) for one in arguments)
-    lines = [f"## {name}", "", _text(command.help), "", f"    rankfold {name} {usage} [options]", ""]
+    lines = [
+        f"## {name}",
+        "",
+        _text(command.help),
+        "",
+        f"    rankfold {name} {usage} [options]",
+        "",
+    ]
     if arguments:
         lines += ["| argument | |", "|---|---|"]
-        lines += [f"| `{one.metavar or one.name.upper()}` | {_text(one.help)} |" for one in arguments]
+        lines += [
+            f"| `{one.metavar or one.name.upper()}` | {_text(one.help)} |" for one in arguments
+        ]
         lines.append("")
     lines += ["| option | default | |", "|---|---|---|"]
     lines += [f"| {_flags(one)} | {_default(one)} | {_text(one.help)} |" for one in _shown(options)]
@@ -60,18 +71,21 @@ def _argument(one: Any) -> str:
 
 
 def _flags(one: Any) -> str:
-    value = "" if one.is_flag else f" {one.metavar or one.type.name.upper()}"
+    value = "" if one.is_flag or one.is_bool_flag else f" {one.metavar or _kind(one)}"
     return ", ".join(f"`{flag}{value}`" for flag in (*one.opts, *one.secondary_opts))
 
 
+def _kind(one: Any) -> str:
+    kind = one.type_descriptor.annotation
+    return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
+
+
 def _default(one: Any) -> str:
-    if one.is_flag or one.default in (None, False, ()) or callable(one.default):
+    if one.is_flag or one.is_bool_flag or one.default in (None, False, ()) or callable(one.default):
         return ""
     return f"`{one.default}`"
 
 
 def _text(text: str | None) -> str:
-    import re
-
     words = re.sub(r"\{([\w.]+):(\w+)\}", _entries, text or "")
     return " ".join(words.split()).replace("|", "\\|").replace("<", "&lt;")

@@ -70,16 +70,20 @@ def page(name: str) -> str:
     lines += ["| | |", "|---|---|", *(f"| {left} | {right} |" for left, right in _facts(name)), ""]
     if "formula" in known:
         lines += ["## Formula", "", formula(known["formula"]), ""]
-    if (RESULTS / f"gowalla-{name}-64.json").exists() or (RESULTS / f"gowalla-{name}.json").exists():
+    if (RESULTS / f"gowalla-{name}-64.json").exists() or (
+        RESULTS / f"gowalla-{name}.json"
+    ).exists():
         lines += [*_figures(name), ""]
     return "\n".join([*lines, *_settings(name), ""])
 
 
 def _example(name: str) -> list[str]:
     if METHODS[name].data_kind == "graded":
-        use = f"rankfold fit {name} data --out model\n    rankfold predict model new.csv --fpr .01 --out graded.parquet"
-        return [f"    {use}"]
-    question = '--text "screen stays black"' if METHODS[name].data_kind == "texts" else "--query alice"
+        use = "rankfold predict model new.csv --fpr .01 --out graded.parquet"
+        return [f"    rankfold fit {name} data --out model\n    {use}"]
+    question = (
+        '--text "screen stays black"' if METHODS[name].data_kind == "texts" else "--query alice"
+    )
     return [f"    rankfold fit {name} data --out model\n    rankfold search model {question}"]
 
 
@@ -128,7 +132,9 @@ def _value(name: str, data: str, width: int) -> str:
     path = next((one for one in paths if one.exists()), None)
     if path is None:
         return "-"
-    tested = [run["test"]["ndcg@10"] for run in json.loads(path.read_text())["runs"] if "test" in run]
+    tested = [
+        run["test"]["ndcg@10"] for run in json.loads(path.read_text())["runs"] if "test" in run
+    ]
     return f"{mean(tested):.4f}".removeprefix("0") if tested else "-"
 
 
@@ -140,6 +146,8 @@ def _settings(name: str) -> list[str]:
     ]
     if not rows:
         return ["It has no settings."]
-    example = f"`--set {next(list_settings(config))[0]}=...` on the command line, an argument in Python."
+    example = (
+        f"`--set {next(list_settings(config))[0]}=...` on the command line, an argument in Python."
+    )
     head = ["## Settings", "", example, "", "| setting | default | values | meaning |"]
     return [*head, "|---|---|---|---|", *rows]

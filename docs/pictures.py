@@ -8,19 +8,29 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
+import polars as pl
 import torch
 from torch import Tensor
 
 import rankfold as rf
 from rankfold.report import scales
-from rankfold.report.chart import Look, Point, Series, look, picture
+from rankfold.report.chart import (
+    DARK,
+    LIGHT,
+    Look,
+    Point,
+    Series,
+    _theme_css,
+    css,
+    look,
+    picture,
+)
 
 OUT = Path(__file__).parent / "figures"
 FONT = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, sans-serif"'
@@ -38,11 +48,10 @@ def hero(_folder: Path) -> None:
     text = "command line tool to resize photos"
     labels = rf.fit("siamesexml", tagged).search(text=[text], k=3)
     eyes = rf.prepare(source="retinamnist")
-    grader = rf.fit("cba", eyes, fpr=0.05)
-    some = eyes.test.select(torch.arange(len(eyes.test)))
-    scores = grader.score(some)
+    grader = rf.fit("cba", eyes, fpr=0.05, epochs=10)
+    scores = grader.score(eyes.graded("test"))
     best = torch.argsort(scores, descending=True)[:3]
-    worst = ["photo " + str(int(i)) for i in best]
+    worst = [f"photograph {int(i)}" for i in best]
     lanes = (
         ("Recommend", "who chose what", "gimp", [str(key) for key in related.keys[0]], "rg2"),
         ("Label texts", "short texts, label names", text, [str(k) for k in labels.keys[0]],
@@ -62,7 +71,7 @@ def _hero(lanes: Sequence[tuple[str, str, str, list[str], str]], suffix: str) ->
         parts.append(f'<rect x="{x}" y="16" width="260" height="268" rx="10" fill="{panel}"/>')
         parts.append(_words(x + 18, 48, title, ink, 19, 700))
         parts.append(_words(x + 18, 70, about, soft, 13))
-        parts.append(_words(x + 18, 106, _cut(question, 33), ink, 14, 600))
+        parts.append(_words(x + 18, 106, _cut(question, 28), ink, 14, 600))
         parts.append(
             f'<path d="M{x + 34} 118v22m-5-6l5 6l5-6" stroke="{accent}" stroke-width="2.5" '
             'fill="none" stroke-linecap="round"/>'
@@ -70,22 +79,26 @@ def _hero(lanes: Sequence[tuple[str, str, str, list[str], str]], suffix: str) ->
         parts.append(_words(x + 52, 134, method, accent, 14, 700))
         for place, answer in enumerate(answers):
             top = 168 + 38 * place
-            share = 224 * (1 - 0.18 * place)
+            share = 224 * (1 - 0.08 * place)
             parts.append(
                 f'<rect x="{x + 18}" y="{top - 19}" width="{share:.0f}" height="30" rx="6" '
                 f'fill="{accent}" fill-opacity="{0.3 - 0.08 * place:.2f}"/>'
             )
-            parts.append(_words(x + 30, top + 1, f"{place + 1}   {_cut(answer, 24)}", ink, 14))
+            parts.append(_words(x + 30, top + 1, f"{place + 1}   {_cut(answer, 23)}", ink, 14))
     return _svg(width, height, "rankfold: recommend, label texts, grade", parts)
 
 
 def tree(_folder: Path) -> None:
     """Which method: a decision chart."""
     asks = (
-        ("Does a row have an ordered grade?", "cba", "few rows or images: ce, focal; tables: trees"),
+        (
+            "Does a row have an ordered grade?",
+            "cba",
+            "few rows or images: ce, focal; tables: trees",
+        ),
         ("Are the queries texts?", "siamesexml", "first label matters most: text-linear"),
         ("Candidates without any pair?", "ssl-pop, towers", "features of candidates are needed"),
-        ("Up to 50,000 candidates, the last percent?", "blend", "or ease alone: no vectors, no index"),
+        ("Under 50,000, every percent counts?", "blend", "or ease alone: no vectors, no index"),
         ("Replacing an iALS of another library?", "ials", "the same objective and settings"),
     )
     for suffix in COLOURS:
@@ -132,12 +145,13 @@ def spectrum(_folder: Path) -> None:
     kept = float((found[:rank] ** 2).sum()) / total
     points = [Point(i + 1.0, float(v / found[0])) for i, v in enumerate(found)]
     series = [
-        Series(f"kept by rank {rank}: {100 * kept:.0f} % of the squares", Look("m0"), points[:rank]),
+        Series(f"kept by rank {rank}: {100 * kept:.0f} % of the squares", Look("m0"),
+               points[:rank]),
         Series(f"the rest, for the tail: {100 - 100 * kept:.0f} %", Look("m1", "6 3"),
                points[rank - 1 :]),
     ]  # fmt: skip
-    _chart("spectrum", "Singular values of debian-seealso, as rg2 weighs its pairs", "component",
-           "share of the largest", series)  # fmt: skip
+    _chart("spectrum", "Singular values of debian-seealso, as rg2 weighs its pairs",
+           "component (log scale)", "share of the largest", series, log=True)  # fmt: skip
 
 
 def bias(_folder: Path) -> None:
@@ -147,7 +161,9 @@ def bias(_folder: Path) -> None:
     popularity = torch.arange(1, n + 1).float() ** -1.0
     popularity /= popularity.sum()
     series = []
-    for number, (name, corrected) in enumerate((("uncorrected (ssl)", 0.0), ("minus log popularity (ssl-pop)", 1.0))):
+    for number, (name, corrected) in enumerate(
+        (("uncorrected (ssl)", 0.0), ("minus log popularity (ssl-pop)", 1.0))
+    ):
         score = torch.zeros(n, requires_grad=True)
         optimiser, mean = torch.optim.Adam([score], lr=0.02), torch.zeros(n)
         for step in range(3000):
@@ -167,34 +183,32 @@ def bias(_folder: Path) -> None:
     line = [Point(100 * float(p), float(v)) for p, v in zip(popularity, truth, strict=True)]
     series.append(Series("log popularity: the truth", Look("ink", "5 4"), line[::-1]))
     _chart("bias", "In-batch softmax where choices follow popularity alone",
-           "% of the choices", "learnt score", series)  # fmt: skip
+           "% of the choices (log scale)", "learnt score", series, log=True)  # fmt: skip
 
 
 def corner(folder: Path) -> None:
     """The left end of the ROC curve: cross-entropy against ``cba``, linear on planted data."""
-    import polars as pl
-
-    torch.manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
 
     def rows(n: int) -> dict[str, list[float] | list[str]]:
-        positive = torch.rand(n) < 0.3
-        broad = torch.randn(n) + 1.4 * positive
-        top = torch.randn(n) * 0.15 + 1.0 * (positive & (torch.rand(n) < 0.35))
-        broad = broad + 3.0 * (~positive & (torch.rand(n) < 0.04))
-        stage = ["case" if one else "none" for one in positive.tolist()]
-        return {"broad": broad.tolist(), "top": top.tolist(), "stage": stage}
+        """The first number separates better on the whole, the second better at the top."""
+        case, noise = torch.rand(n, generator=rng) < 0.5, torch.randn(n, 2, generator=rng)
+        wide = torch.where(case, 3 + noise[:, 0], 3 * noise[:, 0])
+        narrow = torch.where(case, 0.6 + 0.9 * noise[:, 1], 0.5 * noise[:, 1])
+        stage = ["case" if one else "none" for one in case.tolist()]
+        return {"wide": wide.tolist(), "narrow": narrow.tolist(), "stage": stage}
 
-    for name, n in (("train", 8000), ("validation", 4000), ("test", 8000)):
+    for name, n in (("train", 4000), ("validation", 4000), ("test", 20_000)):
         pl.DataFrame(rows(n)).write_csv(folder / f"{name}.csv")
     data = rf.prepare(
         train=str(folder / "train.csv"), validation=str(folder / "validation.csv"),
         test=str(folder / "test.csv"), format="features", grade_column="stage",
         grades=["none", "case"],
     )  # fmt: skip
-    test = data.split("test")
+    test = data.graded("test")
     series = []
-    for number, (method, more) in enumerate((("ce", {}), ("cba", {"fpr": 0.01, "classes": 0.0}))):
-        model = rf.fit(method, data, encoder="linear", **more)
+    for number, (method, more) in enumerate((("ce", {}), ("cba", {"fpr": 0.01}))):
+        model = rf.fit(method, data, encoder="linear", epochs=10, **more)
         scores, positive = model.score(test), test.grades > 0
         curve = _curve(scores, positive)
         at = max(y for x, y in curve if x <= 0.01)
@@ -214,16 +228,20 @@ def _curve(scores: Tensor, positive: Tensor) -> list[tuple[float, float]]:
     return [(0.0, 0.0), *zip(false[::step].tolist(), true[::step].tolist(), strict=True)]
 
 
-def _chart(name: str, title: str, x: str, y: str, series: Sequence[Series]) -> None:
+def _chart(
+    name: str, title: str, x: str, y: str, series: Sequence[Series], *, log: bool = False
+) -> None:
     points = [point for one in series for point in one.points]
-    across = scales.linear(x, scales.with_zero([point.x for point in points]))
+    places = [point.x for point in points]
+    across = scales.logarithmic(x, places) if log else scales.linear(x, scales.with_zero(places))
     up = scales.linear(y, scales.with_zero([point.y for point in points]))
     svg = picture(title, across, up, series)
-    dark = re.search(r"@media screen and \(prefers-color-scheme: dark\) \{\n(.*?)\}\nsvg", svg, re.S)
-    assert dark is not None
-    block = dark.group(0).removesuffix("svg")
-    (OUT / f"{name}.svg").write_text(svg.replace(block, ""))
-    (OUT / f"{name}-dark.svg").write_text(svg.replace(block, dark.group(1)))
+    rules = css()
+    for suffix, theme in (("", LIGHT), ("-dark", DARK)):
+        (OUT / f"{name}{suffix}.svg").write_text(svg.replace(rules, f"{_theme_css(theme)}{_NAMES}"))
+
+
+_NAMES = "svg .name { paint-order: stroke; stroke-width: 4px; }\n"
 
 
 def _svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:

@@ -24,7 +24,12 @@ option has the same name on the [command line](commands.md): `query_column` is `
 """
 ENTRIES: tuple[tuple[str, str, type[Any] | None, str], ...] = (
     ("rf.prepare", "rankfold.data.prepare.prepare", Preparation, ""),
-    ("rf.fit", "rankfold.tasks.fit.fit", FitOptions, "The [settings](settings.md) of the method, and:"),
+    (
+        "rf.fit",
+        "rankfold.tasks.fit.fit",
+        FitOptions,
+        "The [settings](settings.md) of the method, and:",
+    ),
     ("rf.evaluate", "rankfold.tasks.evaluate.evaluate", Certainty, "For graded rows also:"),
     ("rf.tune", "rankfold.tasks.tune.tune", TuneOptions, ""),
     ("rf.compare", "rankfold.tasks.compare.compare", CompareOptions, ""),

@@ -1,6 +1,6 @@
 """The sample files of the tutorials and guides: a small invented shop, and the bundled data as CSV.
 
-    python docs/samples.py samples        # writes them into the folder samples/
+python docs/samples.py samples        # writes them into the folder samples/
 """
 
 from __future__ import annotations
@@ -102,12 +102,16 @@ def support(rng: random.Random, folder: Path) -> None:
         labels = rng.sample(list(PROBLEMS), k=rng.choice([1, 1, 2]))
         words = " ".join(rng.choice(PROBLEMS[label]) for label in labels)
         filler = rng.choice(["please help", "this morning", "in room 12", "on my laptop", "urgent"])
-        rows.append({"ticket": f"T{number}", "text": f"{words} {filler}", "labels": "|".join(labels)})
+        rows.append(
+            {"ticket": f"T{number}", "text": f"{words} {filler}", "labels": "|".join(labels)}
+        )
     pl.DataFrame(rows).write_csv(folder / "tickets.csv")
     names = {"display": "display and monitor", "network": "network and internet",
              "printing": "printer and paper", "account": "account and password",
              "update": "update and new version", "sound": "sound and loudspeaker"}  # fmt: skip
-    pl.DataFrame({"label": list(names), "text": list(names.values())}).write_csv(folder / "labels.csv")
+    pl.DataFrame({"label": list(names), "text": list(names.values())}).write_csv(
+        folder / "labels.csv"
+    )
     new = {"ticket": ["N1", "N2"], "text": ["monitor is black since the update", "cannot print"]}
     pl.DataFrame(new).write_csv(folder / "new-tickets.csv")
     more = pl.DataFrame({"label": ["battery"], "text": ["battery and charger"]})

@@ -20,7 +20,7 @@ def text_tables() -> str:
         stems = {path.stem.removesuffix(f"-{data}").removesuffix("-gpu")
                  for path in (RESULTS / "quality/texts").glob(f"*-{data}.json")}  # fmt: skip
         rows = [row for stem in stems if (row := _text_row(stem, data))]
-        rows.sort(key=lambda row: -float(row[1]))
+        rows.sort(key=lambda row: (-float(row[1]), row[0]))
         head = [data, *METRICS, "CPU s", "ms", "MB", "seeds"]
         parts.append(table(head, rows))
     return "\n\n".join(parts)
