@@ -165,6 +165,9 @@ def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
         out.print(f"  unusable {side} features: {columns}", style="yellow")
     for doubt in entry.get("doubtful", []):
         _describe_doubt(f"{side} feature", doubt, out)
+    for suspect in entry.get("suspect", []):
+        what = f"{side} feature {suspect['column']} {suspect['why']}"
+        out.print(f"  {what}", style="yellow")
     describe_dropped(entry["dropped"], out, f"{side} features")
 
 

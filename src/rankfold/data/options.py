@@ -6,11 +6,14 @@ The command line reads them from here, so this module imports neither torch nor 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankfold.config import Settings, check, setting
 from rankfold.data.read.columns import NONE
 from rankfold.errors import UserError
+
+if TYPE_CHECKING:
+    from rankfold.data.read.dialect import Dialect
 
 Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
@@ -46,7 +49,39 @@ _TOKEN_KINDS = _RegistryNames("rankfold.data.build.tokens", "KINDS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preparation(Settings):
+class TableOptions(Settings):
+    """How tables of text are written."""
+
+    separator: str | None = setting(
+        None, help="the mark between columns of text tables, or 'tab' (default: detected)"
+    )
+    decimal: str = setting(".", choices=(".", ","), help="the decimal mark of text tables")
+    encoding: str | None = setting(
+        None, help="the encoding of text files, such as latin-1 or utf-16 (default: UTF-8)"
+    )
+    missing: str | Sequence[str] | None = setting(
+        None,
+        help="words that mean no value, in every column: A,B,... (default: NULL, NA, NaN, None and "
+        "the like in keys and grades; '': empty text only)",
+    )
+
+    @property
+    def dialect(self) -> "Dialect":
+        from rankfold.data.read.dialect import Dialect, check_encoding
+
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        mark = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.separator or "", self.separator)
+        if mark is not None and (len(mark) != 1 or mark in '"\r\n'):
+            hint = "name one character, such as ';', or 'tab'"
+            raise UserError(f"`separator` must be one character, got {mark!r}", hint=hint)
+        words = self.missing.split(",") if isinstance(self.missing, str) else self.missing
+        listed = None if words is None else ("", *(word.strip() for word in words))
+        return Dialect(mark, self.decimal, listed, getattr(self, "time_format", None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation(TableOptions):
     """The options of ``prepare``."""
 
     source: str | None = setting(
@@ -66,6 +101,11 @@ class Preparation(Settings):
     grade_column: str | None = setting(None, help="the column of grades; 'none': ignore grades")
     time_column: str | None = setting(None, help="the column of times; 'none': ignore times")
     text_column: str | None = setting(None, help="the column of texts")
+    time_format: str | None = setting(
+        None,
+        help="how times are written: day-first, month-first, or a format such as '%d.%m.%Y %H:%M' "
+        "(default: guessed)",
+    )
     header: bool = setting(
         True, help="the first line names the columns; else they are column_0, column_1 and so on"
     )
@@ -142,6 +182,14 @@ class Preparation(Settings):
         _check_kind(self)
 
     @property
+    def is_graded(self) -> bool:
+        """Whether the rows have grades and features, in place of pairs."""
+        from rankfold.data.sources import SOURCES
+
+        graded_source = self.source is not None and SOURCES[self.source].graded
+        return graded_source or self.format == "features"
+
+    @property
     def keeps_splits(self) -> bool:
         """Whether splits in the input are kept: they are unless ``split`` is set."""
         return self.train is not None or self.split is None
@@ -171,7 +219,7 @@ def _check_kind(options: Preparation) -> None:
     from rankfold.data.sources import SOURCES
 
     graded_source = options.source is not None and SOURCES[options.source].graded
-    is_graded = graded_source or options.format == "features"
+    is_graded = options.is_graded
     unused: Sequence[str] = _PAIRS_ONLY if is_graded else GRADED_ONLY
     rows = "graded rows" if is_graded else "pairs"
     if graded_source:

@@ -98,6 +98,18 @@ def convert(column: pl.Series, *, words: bool) -> pl.Series | None:
     return _to_text(column) if numbers is None else numbers
 
 
+def copies(values: pl.DataFrame) -> dict[str, str]:
+    """The columns with the same values as an earlier one, and that one; missing values count."""
+    found: dict[str, str] = {}
+    first: dict[object, str] = {}
+    for column in (values[name] for name in values.columns if name != LINE):
+        if not column.dtype.is_nested():
+            other = first.setdefault((column.dtype, column.hash().sum()), column.name)
+            if other != column.name and column.equals(values[other]):
+                found[column.name] = other
+    return found
+
+
 def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
     """Why a column is text although nearly all of its values are numbers; None if it is not."""
     if column.dtype != pl.String:

@@ -16,9 +16,9 @@ import torch
 from rankfold.data.read import arrays, images, keel, memory
 from rankfold.data.read.columns import USUAL_NAMES, find_usual, listing
 from rankfold.data.read.files import expand, home_of
-from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.data.read.reading import LINE, ROWS_SHOWN, BadRows, Reading, Taken
 from rankfold.data.read.results import RawRows
-from rankfold.data.read.tables import collect, is_text, read_columns, row_lines
+from rankfold.data.read.tables import collect, holds_parquet, is_text, read_columns, row_lines
 from rankfold.data.read.values import (
     concat,
     concat_frames,
@@ -27,7 +27,7 @@ from rankfold.data.read.values import (
     text_columns,
     times_of,
 )
-from rankfold.errors import UserError
+from rankfold.errors import UserError, pluralize
 
 ACCEPTED = (
     "a table (CSV, TSV, JSON lines, Parquet, Arrow, KEEL .dat), an .npz of arrays, a folder of "
@@ -35,6 +35,7 @@ ACCEPTED = (
 )
 T = TypeVar("T")
 TABLE = "the table"
+FEATURES_SHOWN = 6
 
 
 class RowOptions(NamedTuple):
@@ -46,6 +47,7 @@ class RowOptions(NamedTuple):
     numbered: bool = False  # rows without a key get their number as key
     wanted: Collection[str] = ()  # columns that a model takes
     time_column: str | None = None  # not a feature
+    time_format: str | None = None  # None: guessed
     needs_time: bool = False  # without a time column, the one with a usual name is it
     group_column: str | None = None  # not a feature
 
@@ -61,9 +63,10 @@ def read_all(
         reading.progress(f"reading {name}", 0.0)
         n_bad = reading.bad.total
         rows = read(item, options, reading)
+        _record_taken(rows, name, options, reading)
         n_bad = reading.bad.total - n_bad
         if options.numbered and rows.keys is None:
-            rows = replace(rows, keys=n_read + _row_numbers(rows, item, n_bad))
+            rows = replace(rows, keys=n_read + _row_numbers(rows, item, n_bad, reading))
         n_read += len(rows) + n_bad
         if split is not None:
             rows = rows.in_split(split)
@@ -79,6 +82,27 @@ def read_all(
         ) from error
     check_not_empty(rows, reading.bad)
     return rows
+
+
+def _record_taken(rows: RawRows, name: str, options: RowOptions, reading: Reading) -> None:
+    """Say which columns are the grades, the keys and, the first of them, features."""
+    features = [column for column in rows.table.columns if column != LINE]
+    shown = features[:FEATURES_SHOWN]
+    head = rows.table.head(ROWS_SHOWN).select(shown)
+    columns: dict[str, str | None] = {column: column for column in shown}
+    for role, values, given in (
+        ("grade", rows.grades, options.grade_column),
+        ("key", rows.keys, options.key_column),
+    ):
+        if values is not None and given is not None and role not in columns:
+            head = head.with_columns(values.head(ROWS_SHOWN).alias(f"\0{role}"))
+            columns = {role: f"\0{role}", **columns}
+    taken = Taken.of(name, (), columns, head)
+    roles = {"grade": options.grade_column, "key": options.key_column}
+    named = {role: str(roles.get(role, column)) for role, column in taken.columns.items()}
+    more = features[FEATURES_SHOWN:]
+    notes = [f"{pluralize(len(more), 'more feature')}"] if more else []
+    reading.taken.append(taken._replace(columns=named, notes=notes))
 
 
 def _inputs(items: Sequence[tuple[int | None, Any]]) -> Iterator[tuple[int | None, Any]]:
@@ -122,7 +146,7 @@ def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
     if isinstance(item, images.Album):
         return _from_album(item, options, reading)
     if isinstance(item, Path):
-        if item.is_dir():
+        if item.is_dir() and not holds_parquet(item):
             return _from_album(images.album_of(item), options, reading)
         if item.suffix.lower() == ".npz":
             return _from_arrays(arrays.load(item), options, item.name)
@@ -139,12 +163,13 @@ def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
     raise UserError(f"cannot read rows from {type(item).__name__}", hint=f"pass {ACCEPTED}")
 
 
-def _row_numbers(rows: RawRows, item: Any, n_bad: int) -> pl.Series:
+def _row_numbers(rows: RawRows, item: Any, n_bad: int, reading: Reading) -> pl.Series:
     """The number of each row in its input, from 0, counting the ``n_bad`` dropped rows."""
     if not n_bad:
         return pl.int_range(len(rows), eager=True)
-    all_lines = keel.row_lines if keel.looks_like_keel(item) else row_lines
-    return row_numbers(rows.table[LINE].str.extract(r"(\d+)$"), all_lines(item))
+    is_keel = keel.looks_like_keel(item)
+    all_lines = keel.row_lines(item) if is_keel else row_lines(item, reading)
+    return row_numbers(rows.table[LINE].str.extract(r"(\d+)$"), all_lines)
 
 
 def join(parts: Sequence[RawRows]) -> RawRows:
@@ -240,7 +265,7 @@ def _from_table(
         table=frame.with_columns(places).drop(taken.difference(options.wanted)),
         grades=None if options.grade_column is None else frame[options.grade_column],
         keys=None if options.key_column is None else keys_of(frame, options.key_column, name),
-        times=None if time is None else times_of(frame, time, name),
+        times=None if time is None else times_of(frame, time, name, options.time_format),
         groups=None if group is None else keys_of(frame, group, name),
         words=words,
         without={column: why for column, why in without.items() if column is not None},
