@@ -17,8 +17,9 @@ ranking = model.search(["alice"], k=5)
 print(ranking.keys[0], ranking.to_polars())
 ```
 
-Everything public is in `rankfold`: `prepare`, `fit`, `evaluate`, `tune`, `compare`, `blend`,
-`export`, `load`, `load_data`, `METHODS`, `Ranker`, `Grader`, `UserError`. Wrong input raises
+Everything public is in `rankfold`: `prepare`, `fit`, `evaluate`, `predict`, `extend`,
+`tune`, `compare`, `blend`, `diagnose`, `export`, `load`, `load_data`, `METHODS`, `Ranker`,
+`Grader`, `UserError`. Wrong input raises
 `UserError`, whose `hint` says what to do. `help(rf.fit)` lists every setting of every method. An
 option has the same name on the [command line](commands.md): `query_column` is `--query-column`.
 """
@@ -34,6 +35,9 @@ ENTRIES: tuple[tuple[str, str, type[Any] | None, str], ...] = (
     ("rf.tune", "rankfold.tasks.tune.tune", TuneOptions, ""),
     ("rf.compare", "rankfold.tasks.compare.compare", CompareOptions, ""),
     ("rf.blend", "rankfold.tasks.blend.blend", None, ""),
+    ("rf.predict", "rankfold.tasks.predict.predict", None, ""),
+    ("rf.extend", "rankfold.tasks.update.extend", None, ""),
+    ("rf.diagnose", "rankfold.tasks.diagnose.diagnose", None, ""),
     ("rf.export", "rankfold.tasks.export.export", None, ""),
     ("rf.load", "rankfold.models.load.load", None, ""),
     ("rf.load_data", "rankfold.data.folder.load", None, ""),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import rankfold as rf
 from rankfold import __version__
 from rankfold.cli import COMMANDS
 from rankfold.config import declarations
@@ -66,6 +67,8 @@ def test_reference_names_everything(generated: dict[str, str]) -> None:
     assert [name for name in METRICS if f"`{name}" not in named] == []
     assert [name for name in GRADED_METRICS if f"`{name}" not in named] == []
     assert all(f"\n## {name}\n" in generated["reference/samplers.md"] for name in SAMPLERS)
+    python = generated["reference/python.md"]
+    assert [name for name in rf.__all__ if f"`{name}`" not in python] == ["__version__"]
 
 
 def test_links_lead_to_pages(generated: dict[str, str]) -> None:

@@ -279,7 +279,11 @@ def test_evaluate_warns_of_new_values(rankfold: Command, tmp_path: Path) -> None
         ),
         (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "got 2", ".01"),
         (("predict", "model", "new.csv", "new.csv", "--out", "x.parquet"), "one input", "by one"),
-        (("predict", "model", "new.csv", "--out", "x.csv"), "must end in .parquet", "x.parquet"),
+        (
+            ("predict", "model", "new.csv", "--out", "x.txt"),
+            "must end in one of .parquet",
+            "x.parquet",
+        ),
         (
             ("predict", "model", "new.csv", "--out", "x.parquet", "--index", "auto"),
             "no vectors",

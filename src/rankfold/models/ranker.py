@@ -15,6 +15,7 @@ from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import update
+from rankfold.models.cards import model_card
 from rankfold.models.conditions import Conditions
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
 from rankfold.models.rules import Rules
@@ -62,6 +63,10 @@ class Ranker:
     def __repr__(self) -> str:
         sizes = f"{len(self.queries)} queries x {len(self.candidates)} candidates"
         return f"<Ranker {self.model.method}: {sizes}>"
+
+    def _repr_html_(self) -> str:
+        sizes = f"{len(self.queries):,} queries x {len(self.candidates):,} candidates"
+        return model_card(self.model, {"ranks": sizes})
 
     def search(  # noqa: PLR0913
         self,

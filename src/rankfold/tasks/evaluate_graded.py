@@ -26,9 +26,10 @@ from rankfold.metrics.graded import (
 )
 from rankfold.models.cuts import CALIBRATION, OPERATING
 from rankfold.models.grader import FITTED, Grader, names_of, new_values
+from rankfold.notebook import silent
 from rankfold.tasks.options import GRADED_DEFAULTS, Certainty
 from rankfold.tasks.statistics import graded_draws, interval_of
-from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, silent
+from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName
 
 _DEFAULT_CERTAINTY = Certainty()
 _OPTIONAL = ("operating", "calibration", "calibration_errors", "costs", "drift", "cautions")

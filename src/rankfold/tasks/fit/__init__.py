@@ -28,7 +28,7 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.plan import FitPlan, make_plan
 from rankfold.tasks.fit.run import gather_model, make_run, refit_follows, run_steps, score_rows
-from rankfold.tasks.options import FitOptions, listed
+from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
@@ -37,6 +37,7 @@ from rankfold.types import Comm, Graded, Model, SplitName, Vocabulary
 _PROFILED_ROWS = 200_000  # of train, for the profile of the columns
 
 
+@config.explicit(FitOptions, more=True)
 def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     """Fit a method by name.
 
@@ -55,9 +56,11 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
 fit.__doc__ = "\n\n".join(
     [
         cleandoc(fit.__doc__ or ""),
-        listed("Options of every fit:", FitOptions),
         "Settings of each method; `rankfold methods NAME` also names the values they accept.",
-        *(listed(f"{name}: {method.summary}", method.config) for name, method in METHODS.items()),
+        *(
+            config.listed(f"{name}: {method.summary}", method.config)
+            for name, method in METHODS.items()
+        ),
     ]
 )
 
