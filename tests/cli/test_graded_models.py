@@ -425,3 +425,12 @@ def test_a_model_without_thresholds_cannot_predict(rankfold: Command, graded: Pa
     done = rankfold("predict", graded / "bare", graded / "new.csv", "--out", graded / "x.parquet")
     assert done.code == 2
     assert "no rows to find cuts from" in done.err
+
+
+def test_evaluate_writes_a_report(rankfold: Command, graded: Path) -> None:
+    words = ("evaluate", graded / "model", graded / "data", "--bootstrap", 10)
+    done = rankfold(*words, "--report", graded / "r.html")
+    assert "Open the report in a browser" in done.err
+    assert "<title>model on data</title>" in (graded / "r.html").read_text()
+    done = rankfold(*words, "--report", graded / "none" / "r.html")
+    assert (done.code, "none" in done.err) == (2, True)

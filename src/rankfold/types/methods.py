@@ -282,9 +282,9 @@ class Opened:
     texts: Callable[[Texts, Side], Tensor] | None = None  # vectors of either side, [n, D]
     features: Callable[[Features], Tensor] | None = None  # vectors of new candidates, [n, D]
     rows: Callable[[Graded], Tensor] | None = None  # scores [n]: a higher grade scores higher
-    importance: Callable[[], Tensor] | None = None
-    """Beside ``rows``: how much the model uses each column, as it knows by itself; [F + C], numbers
-    before categories. None: measured by shuffling columns."""
+    gain: Callable[[], Tensor] | None = None
+    """Beside ``rows``, for trees: the share of each column in the gain of all splits; [F + C],
+    numbers before categories."""
     contributions: Callable[[Graded], Tensor] | None = None
     """Beside ``rows``: how much each column raises the score of each row; [n, F + C]. None:
     measured by replacing the values of columns."""

@@ -138,3 +138,11 @@ def test_images_are_pixels() -> None:
     whole = Dataset("graded", made, None, None, Vocabulary.numbered(400), names, fingerprint="p")
     scores = rf.fit("trees", whole, rounds=20).score(made)
     assert scores[grades == 1].min() > scores[grades == 0].max()
+
+
+def test_gains_are_lightgbms_as_shares() -> None:
+    model = rf.fit("trees", data(), rounds=5)
+    text = boosting.as_text(model.model.tensors[TREES])
+    gains = torch.from_numpy(lightgbm.Booster(model_str=text).feature_importance("gain"))
+    notes = model.model.notes["importance"]["gain"]
+    assert [notes[name] for name in "abcd"] == pytest.approx((gains / gains.sum()).tolist())

@@ -130,6 +130,12 @@ def open_trees(text: str) -> Callable[[Graded], Tensor]:
     return outputs
 
 
+def gain(text: str) -> Tensor:
+    """The share of each column in the gain of all splits; [F + C] float64."""
+    gains = torch.from_numpy(_read(text).feature_importance("gain")).double()
+    return gains / gains.sum().clamp(min=1e-300)
+
+
 def as_tensor(text: str) -> Tensor:
     """A text as its bytes, as checkpoints and models hold it."""
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)

@@ -229,21 +229,24 @@ def _profile(plan: FitPlan) -> dict[str, Tensor]:
 
 
 def _importance(grader: Grader, rows: Graded, comm: Comm) -> dict[str, Any] | None:
-    """How telling each column is, the most telling first; None for images."""
+    """How telling each column is on kept rows, the most telling first; None for images."""
     if grader.columns is None or rows.images is not None:
         return None
-    rows, by = gather_rows(rows, comm), "gain"
+    rows = gather_rows(rows, comm)
     known = rows.select((rows.grades >= 0).nonzero().flatten())
-    if grader.opened.importance is not None:
-        values = grader.opened.importance()
-    elif len(known.grades.unique()) > 1:
-        by = "permutation"
-        values = permutation_importance(grader.score, known, len(grader.grades))
-    else:
+    if len(known.grades.unique()) < 2:
         return None
+    values = permutation_importance(grader.score, known, len(grader.grades))
     names = names_of_columns(grader.columns)
     order = values.argsort(descending=True, stable=True).tolist()
-    return {"by": by, "columns": {names[place]: float(values[place]) for place in order}}
+    found = {
+        "by": "permutation",
+        "columns": {names[place]: float(values[place]) for place in order},
+    }
+    if grader.opened.gain is not None:
+        gains = grader.opened.gain().tolist()
+        found["gain"] = {names[place]: gains[place] for place in order}
+    return found
 
 
 def _make_ranker(plan: FitPlan, model: Model) -> Ranker:
