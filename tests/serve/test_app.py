@@ -32,7 +32,7 @@ def test_scores_are_explained(client: Client) -> None:
         total = sum(one["score"] for one in entry["because"]) + entry["rest"]
         assert total == pytest.approx(other["score"], abs=1e-5)
         assert "because" not in other
-    many = client.post("/search", json={"queries": [3] * 101, "k": 10, "explain": True})
+    many = client.post("/search", {"queries": [3] * 101, "k": 10, "explain": True})
     assert (many.status_code, "explain:" in many.json()["error"]) == (400, True)
 
 
