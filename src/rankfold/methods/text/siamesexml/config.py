@@ -51,6 +51,9 @@ class SiameseConfig(ModulesConfig):
     encoder: str = setting(
         "plain", choices=TEXT_ENCODERS, help="text encoder; residual: the paper's"
     )
+    table: Literal["float32", "float16"] = setting(
+        "float32", help="numbers of the candidates' vectors in the model; float16 halves them"
+    )
     classifier_share: float | None = setting(
         None, at_least=0, at_most=1, help="share of the refined vector; none: chosen on validation"
     )

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
-from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus, encode_all
+from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_corpus
 from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import (
     MIXED,
@@ -48,7 +48,7 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
         start=lambda member: start_module(corpus, config, run, member),
         task=lambda module, stage: task_of(module, stage, corpus, config, build_index),
         training=training,
-        export=lambda module: _export_member(module, corpus),
+        export=lambda module: export_member(module, corpus),
         divided=MIXED,
     )
     model = _build_model(name, config, done, corpus, run)
@@ -89,16 +89,19 @@ def train_stages(
             where = {"member": torch.tensor(member), "stage": torch.tensor(place), **done}
             several = f"member {member + 1} of {config.members}, " if config.members > 1 else ""
             for step in train(task(module, stage), training(stage, config), stage_run):
+                held = [step.state]
                 then = _next_work(stages[place + 1 :], config) if step.final else ""
                 share = before + (step.share or 0.0) * stage.epochs
                 yield step._replace(
                     number=before + step.number,
                     final=False,
                     share=share / (config.members * epochs),
-                    state=partial(lambda of_stage, own: {**of_stage(), **own}, step.state, where),
+                    state=partial(lambda held, own: {**held[0](), **own}, held, where),
                     divided=[*step.divided, *_divided_keys(done, divided)],
                     stage=several + stage.name + then,
                 )
+                held.clear()  # who holds the step must not hold the optimiser's tables
+                del step
         done |= {f"{member}.{key}": value for key, value in export(module).items()}
         first = (member + 1, 0)
     return done
@@ -166,14 +169,22 @@ def _finished_members(run: Run) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
-    """A member's encoder, and three vectors for each candidate here."""
+def export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
+    """A member's encoder, and three vectors in float16 for each candidate here.
+
+    Candidates are encoded in blocks: there is no table in float32. Refined vectors take the place
+    of the refinements, which are not needed any more.
+    """
     module.eval()
-    texts = encode_all(module.encoder, corpus.labels)
-    rows = torch.arange(len(texts), device=texts.device)
+    refined = module.refinements.weight.detach()
+    texts = torch.empty_like(refined)
+    for rows in torch.arange(len(texts), device=texts.device).split(ENCODE_BLOCK):
+        block = slice(int(rows[0]), int(rows[-1]) + 1)
+        vectors = module.encoder(corpus.labels.part(block.start, block.stop))
+        texts[block], refined[block] = vectors.half(), module.refined(vectors, rows).half()
     return {
         "texts": texts,
-        "refined": module.refined(texts, rows),
+        "refined": refined,
         "centroids": centroids(module.encoder, corpus, texts),
         **{key: tensor.clone() for key, tensor in module.encoder.state_dict().items()},
     }
@@ -191,7 +202,9 @@ def _build_model(
             **saved_encoders(done, config),
             "pairs": corpus.pairs,
             "rarity": corpus.idf,
-            "candidates": mixture(done, mix, config.members, corpus.own_counts),
+            "candidates": mixture(
+                done, mix, config.members, corpus.own_counts, getattr(torch, config.table)
+            ),
         },
         notes_of(corpus, mixes),
     )
