@@ -101,11 +101,14 @@ def test_rare_words_with_symbols_are_not_learnt() -> None:
     assert words_of(tokenizer, texts, 0) == ["c", "c++", "word", "next"]
 
 
-def test_unknown_word_is_read_as_the_most_similar_known_one() -> None:
-    tokenizer = train_tokenizer(["receive the letters", "receive numbers"], "word")
-    texts = tokenise(tokenizer, ["recieve leters", "numberz 12 zebra"])
+def test_unknown_word_of_a_short_text_is_read_as_the_most_similar_one() -> None:
+    others = "apple banana cherry orange lemon melon grape peach walnut almond"
+    tokenizer = train_tokenizer(["receive the letters", "receive numbers", others], "word")
+    queries = ["recieve leters", "numberz 12 zebra", "the apple banana cherry recieve"]
+    texts = tokenise(tokenizer, queries)
     assert words_of(tokenizer, texts, 0) == ["receive", "letters"]
     assert words_of(tokenizer, texts, 1) == ["numbers"]
+    assert words_of(tokenizer, texts, 2) == ["the", "apple", "banana", "cherry"]  # enough
 
 
 def test_pieces_of_scripts_without_spaces() -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rankfold.data.build.words import is_spaced
 
 MIN_LETTERS = 4  # shorter words are too similar to each other
-MIN_SIMILARITY = 0.5
+MIN_SIMILARITY = 0.45
 _BUCKETS = 2**20
 _MAX_COMPARED = 20_000  # words that share a bucket with the unknown one, counted by bucket
 _NOT_LETTERS = re.compile(r"[\d_+#.]")

@@ -1,7 +1,8 @@
 """Texts as tokens.
 
-A token is a ``word`` (see ``words``) or a ``word-piece``. An unknown word is read as the known word
-that looks most like it, or has no token. Word pieces are made by the ``tokenizers`` library.
+A token is a ``word`` (see ``words``) or a ``word-piece``. An unknown word has no token; in a short
+text it is read as the known word that looks most like it. Word pieces are made by the
+``tokenizers`` library.
 
 A tokenizer is stored as the library's JSON. Only its kind, its rules and its words are read from
 there, so a forged one is harmless. Older ones have no ``rules``: words were runs of letters, with
@@ -36,6 +37,7 @@ _OLD_WORD = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*"
 _CONTINUATION = "##"  # prefix of a word piece inside a word
 _MAX_LETTERS = 1000  # single letters among the word pieces: some scripts have very many
 _MIN_SYMBOL_WORDS = 2  # occurrences of a word with symbols
+_MANY_WORDS = 4  # known ones, in a text whose unknown words have no token
 _SIMILAR_KEPT = 100_000  # unknown words whose similar word is remembered
 Encode = Callable[[Iterable[str]], Iterator[list[int]]]
 """The tokens of each text, ``UNKNOWN`` included."""
@@ -103,26 +105,36 @@ def _open(tokenizer: str) -> Encode:
         return _by_library(_old_tokenizer(kind, words), _clean)
     if kind == "word-piece":
         return _by_library(_piece_tokenizer(words), lambda text: " ".join(words_of(text)))
-    numbers = _Numbers(words)
-    return lambda texts: ([numbers[word] for word in words_of(text)] for text in texts)
+    return _Words(words)
 
 
-class _Numbers(dict[str, int]):
-    """The token of each word; an unknown word has that of the most similar one."""
+class _Words:
+    """The token of each word. In a short text, an unknown word has that of the most similar one.
+
+    In a longer text the known words tell enough, and most unknown ones are new, not misspelt.
+    """
 
     def __init__(self, words: Sequence[str]) -> None:
-        super().__init__((word, number) for number, word in enumerate(words))
-        self.words, self.known = words, lru_cache(_SIMILAR_KEPT)(self._find)
+        self.words, self.unknown = words, len(words)
+        self.numbers = {word: number for number, word in enumerate(words)}
         self.similar: SimilarWords | None = None
+        self.nearest = lru_cache(_SIMILAR_KEPT)(self._nearest)
 
-    def __missing__(self, word: str) -> int:
-        return self.known(word)
+    def __call__(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        get, unknown = self.numbers.get, self.unknown
+        for text in texts:
+            words = words_of(text)
+            found = [get(word, unknown) for word in words]
+            if unknown in found and len(found) - found.count(unknown) < _MANY_WORDS:
+                both = zip(words, found, strict=True)
+                found = [self.nearest(word) if n == unknown else n for word, n in both]
+            yield found
 
-    def _find(self, word: str) -> int:
+    def _nearest(self, word: str) -> int:
         if self.similar is None:
             self.similar = SimilarWords(self.words)
         number = self.similar.find(word)
-        return len(self.words) if number is None else number
+        return self.unknown if number is None else number
 
 
 def _by_library(tokenizer: Tokenizer, clean: Callable[[str], str]) -> Encode:
