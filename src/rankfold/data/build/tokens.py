@@ -2,7 +2,7 @@
 
 A token is a ``word`` (see ``words``) or a ``word-piece``. An unknown word has no token; in a short
 text it is read as the known word that looks most like it. Word pieces are made by the
-``tokenizers`` library.
+``tokenizers`` library. Pretrained encoders bring tokenizers of their own.
 
 A tokenizer is stored as the library's JSON. Only its kind, its rules and its words are read from
 there, so a forged one is harmless. Older ones have no ``rules``: words were runs of letters, with
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from rankfold.data.build import pretrained_tokens
 from rankfold.data.build.similar_words import SimilarWords
 from rankfold.data.build.words import REMOVED, casefold, has_symbols, normalise, words_of
 from rankfold.errors import UserError, require
@@ -56,14 +57,21 @@ def train_tokenizer(texts: Iterable[str], kind: str, size: int | None = None) ->
 
 
 def tokenise(
-    tokenizer: str, texts: Sequence[str | None] | pl.Series, progress: Progress = silent
+    tokenizer: str,
+    texts: Sequence[str | None] | pl.Series,
+    progress: Progress = silent,
+    change: Callable[[str], str] = str,
 ) -> Texts:
-    """The tokens of each text, in the order of its words; none for a missing text."""
+    """The tokens of each text, in the order of its words; none for a missing text.
+
+    ``change`` is done to each text first, such as adding a prompt, unless it is blank.
+    """
     encode, unknown = _open(tokenizer), n_tokens(tokenizer)
     counts, tokens = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for start in range(0, len(texts), BATCH):
         progress("tokenising", start / len(texts))
-        encoded = list(encode(text or "" for text in texts[start : start + BATCH]))
+        block = (text or "" for text in texts[start : start + BATCH])
+        encoded = list(encode(change(text) if text.strip() else "" for text in block))
         ids = np.fromiter(chain.from_iterable(encoded), np.int32)
         known = ids != unknown
         row = np.repeat(np.arange(len(encoded)), [len(text) for text in encoded])
@@ -75,11 +83,16 @@ def tokenise(
 
 def same_tokens(one: str | None, other: str | None) -> bool:
     """Whether two tokenizers give the same tokens for all texts."""
-    return one == other or (one is not None and other is not None and _parse(one) == _parse(other))
+    if one == other or one is None or other is None:
+        return one == other
+    pretrained = any(map(pretrained_tokens.is_pretrained, (one, other)))
+    return not pretrained and _parse(one) == _parse(other)
 
 
 def n_tokens(tokenizer: str) -> int:
-    """The number of tokens of a tokenizer; a ValueError if it is not one of rankfold."""
+    """The number of tokens of a tokenizer; a ValueError if it is not valid."""
+    if pretrained_tokens.is_pretrained(tokenizer):
+        return pretrained_tokens.size_of(tokenizer)
     return len(_parse(tokenizer)[2])
 
 
@@ -100,6 +113,8 @@ def _to_json(kind: str, words: Sequence[str]) -> str:
 
 @lru_cache(maxsize=2)
 def _open(tokenizer: str) -> Encode:
+    if pretrained_tokens.is_pretrained(tokenizer):
+        return pretrained_tokens.encoder_of(tokenizer)
     kind, rules, words = _parse(tokenizer)
     if rules == 1:
         return _by_library(_old_tokenizer(kind, words), _clean)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import sum_over_ranks
+from rankfold.methods.text.siamesexml import pretrained
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_corpus
 from rankfold.methods.text.siamesexml.mining import centroids
@@ -40,8 +41,13 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
     """All stages, then the mix."""
     assert run.build_index is not None
     n_documents = int(sum_over_ranks((data.split("train").counts() > 0).sum(), run.comm))
+    blueprint = None
+    if pretrained.is_pretrained(config):
+        blueprint, _ = pretrained.blueprint_of(config)
+        config = pretrained.fitting(config, pretrained.load(config, blueprint))
     config = fill_defaults(config, n_documents)
     build_index, corpus = run.build_index, build_corpus(data, config, run)
+    corpus = corpus._replace(blueprint=blueprint)
     done = yield from train_stages(
         config,
         run,
@@ -133,6 +139,9 @@ def last_step(
 
 def start_module(corpus: Corpus, config: SiameseConfig, run: Run, member: int) -> Siamese:
     """The untrained encoder, and refinements of 0."""
+    if corpus.blueprint is not None:
+        network = pretrained.load(config, corpus.blueprint)
+        return Siamese(network, len(corpus.labels), config.width).to(run.device)
     rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
     tokens = start_tokens(corpus, config, rng)
     encoder = make_encoder(config.encoder, tokens, seed_of(run, f"encoder of member {member}"))
@@ -154,7 +163,11 @@ def start_tokens(corpus: Corpus, config: ModulesConfig, rng: torch.Generator) ->
 
 def notes_of(corpus: Corpus, mixes: list[dict[str, float]]) -> dict[str, Any]:
     """The notes of a model: how many tokens had vectors, and the scores of all mixes."""
-    vectors = {} if corpus.token_vectors is None else {"vectors": corpus.token_vectors.notes}
+    vectors: dict[str, Any] = (
+        {} if corpus.token_vectors is None else {"vectors": corpus.token_vectors.notes}
+    )
+    if corpus.blueprint is not None:
+        vectors[pretrained.NOTE] = corpus.blueprint.to_json()
     score = max((mix["score"] for mix in mixes), default=None)
     return {**vectors, "mixes": mixes, "score": score} if mixes else vectors
 
@@ -268,6 +281,7 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         ("texts",),
         paper="siamesexml",
         self_tuning=True,
+        read=pretrained.read,
         distributed=True,
         space=space,
         describe=describe_mix,
