@@ -11,8 +11,8 @@ import torch
 from pretrained_folders import WORDS, change, save_bert, save_decoder, save_minilm, write
 from torch import Tensor
 
+from rankfold.data.build.retokenise import Reading
 from rankfold.data.build.tokens import n_tokens, same_tokens, tokenise, train_tokenizer
-from rankfold.data.retokenise import Reading
 from rankfold.encoders.pretrained import Pretrained, build_network, load_network
 from rankfold.encoders.pretrained_folder import Blueprint, Choices, read_blueprint
 from rankfold.errors import UserError

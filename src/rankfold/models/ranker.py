@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from rankfold import storage
+from rankfold.data.build.retokenise import Reading
 from rankfold.data.folder import TOKENIZER, to_table
-from rankfold.data.retokenise import Reading
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import update

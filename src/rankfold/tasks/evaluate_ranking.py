@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.data.build.align import arrange, merge, renumber, rows_of, same_keys
+from rankfold.data.build.retokenise import has_words
 from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
-from rankfold.data.retokenise import has_words
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
 from rankfold.metrics import parse

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rankfold.data.retokenise import Reading, retokenised
+from rankfold.data.build.retokenise import Reading, retokenised
 from rankfold.encoders.bag_encoder import PRETRAINED
 from rankfold.encoders.pretrained import Pretrained, build_network, load_network
 from rankfold.encoders.pretrained_folder import Blueprint, Choices, read_blueprint
