@@ -12,6 +12,7 @@ subclass that changes only a default writes ``width: int = 128`` and inherits th
 Settings are filled from TOML and ``key=value``. Unknown names and values out of bounds are errors.
 """
 
+import inspect
 import math
 import operator
 import tomllib
@@ -26,6 +27,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, 
 from rankfold.errors import UserError
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 _INT_LIMIT = 2**63  # sizes and seeds are stored in 64 bits
 _DECLARED = "declared"  # key of a declaration in the metadata of a field
 _NONE_WORDS = ("none", "auto", "null")  # spellings of None for an optional number
@@ -127,6 +129,57 @@ def list_settings(config: type[Any]) -> Iterator[tuple[str, Any, Declared]]:
         every = (each.metadata[_DECLARED] for each in above if each and _DECLARED in each.metadata)
         if (declared := next(every, None)) is not None:
             yield one.name, one.default, declared
+
+
+def listed(title: str, config: type[Any], names: Collection[str] | None = None) -> str:
+    """The settings, or those named, with their defaults and help, a line each, for a docstring."""
+    lines = [title]
+    for name, default, declared in list_settings(config):
+        if names is None or name in names:
+            value = "" if default is MISSING else f"={getattr(default, '__name__', repr(default))}"
+            lines.append(f"    {name}{value}: {declared.help}")
+    return "\n".join(lines)
+
+
+def explicit(
+    *configs: type[Any], omit: Collection[str] = (), more: bool = False
+) -> Callable[[F], F]:
+    """Show the settings of ``configs`` as keyword arguments, in place of ``**options``.
+
+    ``inspect.signature``, ``help`` and completion in notebooks then list them with their types,
+    defaults and help. ``more``: other keywords are taken too.
+    """
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function)
+        last = [one for one in own.parameters.values() if one.kind is one.VAR_KEYWORD]
+        parameters = dict(own.parameters)
+        parameters.pop(last[0].name)
+        blocks: list[str] = []
+        for config in configs:
+            wanted = {one.name: one for one in _keywords(config) if one.name not in omit}
+            for name, one in wanted.items():
+                parameters.setdefault(name, one)
+            blocks.append(listed("" if blocks else "Options:", config, wanted))
+        every = [*parameters.values(), *(last if more else [])]
+        function.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
+        doc = inspect.cleandoc(function.__doc__ or "")
+        function.__doc__ = "\n\n".join([doc, "".join(blocks)])
+        return function
+
+    return decorate
+
+
+def _keywords(config: type[Any]) -> Iterator[inspect.Parameter]:
+    """The fields of a config as keyword arguments."""
+    kinds = get_type_hints(config)
+    own = inspect.get_annotations(config)
+    for one in sorted(fields(config), key=lambda one: one.name not in own):  # inherited ones last
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if default is MISSING:
+            default = inspect.Parameter.empty
+        kind = inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(one.name, kind, default=default, annotation=kinds[one.name])
 
 
 def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:

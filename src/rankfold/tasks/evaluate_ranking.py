@@ -20,6 +20,7 @@ from rankfold.metrics import parse
 from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import Searcher, find_index, ranks_by_text
+from rankfold.notebook import silent
 from rankfold.tasks.options import DEFAULT_METRICS
 from rankfold.tasks.tally import (
     GroupTally,
@@ -32,7 +33,7 @@ from rankfold.tasks.tally import (
     reads,
     sum_over_ranks,
 )
-from rankfold.types import Dataset, Interactions, Progress, SplitName, Tabular, silent
+from rankfold.types import Dataset, Interactions, Progress, SplitName, Tabular
 
 
 @dataclass(frozen=True, slots=True)

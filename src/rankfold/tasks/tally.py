@@ -16,7 +16,8 @@ from rankfold.metrics.judged import judge
 from rankfold.metrics.popularity import popularity_rank
 from rankfold.metrics.strata import GROUPS, frequency_groups, within
 from rankfold.models.search import Filter, Searcher
-from rankfold.types import Comm, Interactions, Model, Progress, Texts, silent
+from rankfold.notebook import silent
+from rankfold.types import Comm, Interactions, Model, Progress, Texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from rankfold.data.build import pretrained_tokens
 from rankfold.data.build.similar_words import SimilarWords
 from rankfold.data.build.words import REMOVED, casefold, has_symbols, normalise, words_of
 from rankfold.errors import UserError, require
-from rankfold.types import Progress, Texts, silent
+from rankfold.notebook import silent
+from rankfold.types import Progress, Texts
 
 if TYPE_CHECKING:
     import polars as pl
