@@ -16,11 +16,13 @@ import inspect
 import math
 import operator
 import tomllib
+import warnings
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -211,6 +213,24 @@ def describe_type(config: type[Any], name: str) -> str:
     kind = get_type_hints(config)[name]
     kinds = () if _is_literal(kind) else get_args(kind)
     return " or ".join(_NAMES.get(one, "text") for one in kinds or (kind,))
+
+
+def plugins(group: str) -> dict[str, Any]:
+    """What other installed packages add to a registry: their entry points of a group, by name.
+
+    One that cannot be imported is left out with a warning: it must not stop everything else.
+    """
+    found = {}
+    for point in entry_points(group=group):
+        try:
+            found[point.name] = point.load()
+        except Exception as error:
+            warnings.warn(
+                f"{point.name!r} of {group} is left out: {point.value} fails with "
+                f"{type(error).__name__}: {error}",
+                stacklevel=2,
+            )
+    return found
 
 
 def build(config: type[T], values: Mapping[str, Any]) -> T:
