@@ -59,26 +59,28 @@ def hero(_folder: Path) -> None:
         ("Grade", "rows with an ordered grade", "400 photographs of retinas", worst, "cba"),
     )  # fmt: skip
     for suffix in COLOURS:
-        (OUT / f"hero{suffix}.svg").write_text(_hero(lanes, suffix))
+        (OUT / f"hero{suffix}.svg").write_text(_hero(lanes, suffix, across=3))
+        (OUT / f"hero-narrow{suffix}.svg").write_text(_hero(lanes, suffix, across=1))
 
 
-def _hero(lanes: Sequence[tuple[str, str, str, list[str], str]], suffix: str) -> str:
+def _hero(lanes: Sequence[tuple[str, str, str, list[str], str]], suffix: str, across: int) -> str:
     paper, panel, ink, soft, accent = COLOURS[suffix]
-    width, height, step = 860, 300, 280
+    step, rows = 280, len(lanes) // across
+    width, height = step * across + 20, step * rows + 20
     parts = [f'<rect width="{width}" height="{height}" rx="10" fill="{paper}"/>']
     for number, (title, about, question, answers, method) in enumerate(lanes):
-        x = 20 + step * number
-        parts.append(f'<rect x="{x}" y="16" width="260" height="268" rx="10" fill="{panel}"/>')
-        parts.append(_words(x + 18, 48, title, ink, 19, 700))
-        parts.append(_words(x + 18, 70, about, soft, 13))
-        parts.append(_words(x + 18, 106, _cut(question, 28), ink, 14, 600))
+        x, y = 20 + step * (number % across), 16 + step * (number // across)
+        parts.append(f'<rect x="{x}" y="{y}" width="260" height="268" rx="10" fill="{panel}"/>')
+        parts.append(_words(x + 18, y + 32, title, ink, 19, 700))
+        parts.append(_words(x + 18, y + 54, about, soft, 13))
+        parts.append(_words(x + 18, y + 90, _cut(question, 28), ink, 14, 600))
         parts.append(
-            f'<path d="M{x + 34} 118v22m-5-6l5 6l5-6" stroke="{accent}" stroke-width="2.5" '
+            f'<path d="M{x + 34} {y + 102}v22m-5-6l5 6l5-6" stroke="{accent}" stroke-width="2.5" '
             'fill="none" stroke-linecap="round"/>'
         )
-        parts.append(_words(x + 52, 134, method, accent, 14, 700))
+        parts.append(_words(x + 52, y + 118, method, accent, 14, 700))
         for place, answer in enumerate(answers):
-            top = 168 + 38 * place
+            top = y + 152 + 38 * place
             share = 224 * (1 - 0.08 * place)
             parts.append(
                 f'<rect x="{x + 18}" y="{top - 19}" width="{share:.0f}" height="30" rx="6" '

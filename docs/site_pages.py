@@ -20,6 +20,8 @@ import sampler_page
 
 from rankfold import __version__
 
+WORKER = "https://unpkg.com/iframe-worker/shim"
+
 
 def on_config(config: Any) -> Any:
     """Add the methods to the navigation, and the version to the foot of every page."""
@@ -44,3 +46,10 @@ def on_files(files: Any, config: Any) -> Any:
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Take the worker that searches offline pages from the site, not from the network."""
+    del config
+    here = "../" * page.url.count("/")
+    return output.replace(WORKER, f"{here}assets/iframe-worker.js")

@@ -122,6 +122,15 @@ def test_charts_show_the_measurements() -> None:
     assert "rankfold compare pinterest --methods" in page.words
 
 
+def test_a_group_without_queries_has_no_figure() -> None:
+    results = example()
+    for entry in results["methods"]:
+        for part in entry["popularity"][-1:]:
+            part |= {"queries": 0, "metrics": {}}
+    (row,) = re.findall(rf"<tr><th scope=.row.>rg2</th>[^\n]*{UNKNOWN}</td></tr>", render(results))
+    assert row.count(UNKNOWN) == 1
+
+
 def test_texts_show_examples_with_correct_ones_marked() -> None:
     text = render(example("_texts"))
     assert text.count('<li class="right">') == 20  # 5 queries, 2 methods, 2 correct ones each
