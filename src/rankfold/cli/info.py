@@ -242,10 +242,12 @@ def _describe_grades(manifest: dict[str, Any], out: Console) -> None:
     out.print(f"  {manifest['sizes'][1]:,} grades from {inputs}; thresholds from {split} rows")
 
     if notes.get("importance"):
-        by = {"gain": "gain", "permutation": "fall of the AUC if shuffled"}
-        columns = list(notes["importance"]["columns"].items())[:_TELLING]
-        words = ", ".join(f"{name} {value:.3g}" for name, value in columns)
-        out.print(f"  most telling columns ({by[notes['importance']['by']]}): {words}")
+        importance = notes["importance"]
+        for key, by in (("columns", "fall of the AUC if shuffled"), ("gain", "share of the gain")):
+            columns = sorted(importance.get(key, {}).items(), key=lambda column: -column[1])
+            words = ", ".join(f"{name} {value:.3g}" for name, value in columns[:_TELLING])
+            if words:
+                out.print(f"  most telling columns ({by}): {words}")
 
 
 def describe_addition(entry: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ from rankfold.data.read.results import Documents
 from rankfold.data.sources import SOURCES
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
+from rankfold.notebook import shown
 from rankfold.types import (
     SPLITS,
     TRAIN,
@@ -42,7 +43,6 @@ from rankfold.types import (
     Interactions,
     Progress,
     Vocabulary,
-    silent,
 )
 
 _FEWEST_KEYS = 10  # of which each chose itself only, for an error
@@ -50,11 +50,12 @@ Filter = tuple[str, Callable[[Pairs], Pairs], str]
 """The name, the function, and a hint if it leaves nothing."""
 
 
+@config.explicit(Preparation)
 def prepare(
     *inputs: Input,
     out: str | Path | None = None,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress = shown,
     echo: Callable[[Taken], None] = lambda _taken: None,
     **options: Any,
 ) -> Dataset:
@@ -68,7 +69,7 @@ def prepare(
         overwrite: also replace a folder of another kind: a model, or data of another kind.
         progress: called with what is done, and the share of it.
         echo: called with the columns that were taken, and three rows, of each table.
-        options: the fields of ``Preparation``.
+        options: see below.
     """
     chosen = config.build(Preparation, options)
     check_tables(chosen)

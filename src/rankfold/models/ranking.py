@@ -7,7 +7,7 @@ best rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.errors import pluralize
+from rankfold.models.reasons import Explanation, explain
 from rankfold.models.rules import NO_RULES, Rules, by_rules
 from rankfold.models.search import NO_FILTER, Filter, union
 from rankfold.types import Interactions, Key, Side, Tabular, Texts, TopK, Vocabulary, from_pairs
@@ -46,6 +47,7 @@ class Ranking(Tabular):
     scores: NDArray[np.float32]  # [B, K], -inf beyond the end of a list
     texts: list[list[str | None]] | None = None  # beside the keys; None: no candidate has one
     inputs: Sequence[Any] = ()  # of each list; keys as the model holds them
+    explanations: list[list[Explanation]] | None = None  # of each result, if asked for
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -69,6 +71,9 @@ class Ranking(Tabular):
         }
         if self.texts is not None:
             columns["text"] = pl.Series([*chain(*self.texts)], dtype=pl.String)
+        if self.explanations is not None:
+            words = map(str, chain(*self.explanations))
+            columns["because"] = pl.Series([*words], dtype=pl.String)
         return pl.DataFrame(columns)
 
     def _repr_html_(self) -> str:
@@ -91,6 +96,7 @@ class SearchSpec:
     include_seen: bool = False  # also return what the query chose before
     where: str | None = None  # only candidates whose features meet this condition
     rules: Rules = NO_RULES
+    explain: int = 0  # the number of contributions to each score
 
 
 class UnknownKey(NamedTuple):
@@ -108,7 +114,7 @@ def search(
     Args:
         ranker: a model.
         specs: they agree in ``by``, ``include_seen``, ``allow`` and ``where``. A spec with
-            rules is searched alone.
+            rules or explanations is searched alone.
         depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
     """
     answers = _find(ranker, specs)
@@ -232,8 +238,11 @@ def _rank(
     )
     sizes = [len(spec.inputs) for spec in specs]
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
+    if first.explain:
+        top = TopK(top.ids[:, : first.k], top.scores[:, : first.k])
+        explanations = explain(ranker, first.by, inputs, top, first.explain)
     parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
-    return [
+    rankings = [
         _in_keys(
             ranker.candidates,
             TopK(ids[:, : spec.k], scores[:, : spec.k]),
@@ -241,6 +250,9 @@ def _rank(
         )
         for spec, own, ids, scores in parts
     ]
+    if first.explain:
+        rankings = [replace(rankings[0], explanations=explanations)]
+    return rankings
 
 
 def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Tensor | Interactions | Texts:

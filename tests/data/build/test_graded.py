@@ -134,15 +134,17 @@ def test_uninformative_columns_are_dropped(patients: pl.DataFrame) -> None:
         name=pl.int_range(2400).cast(pl.String) + "x",
         days=pl.date_range(pl.date(2000, 1, 1), pl.date(2010, 1, 1), eager=True)[:2400],
         code=pl.int_range(2400),
+        day=pl.Series([f"2024-01-{1 + i % 28:02}" for i in range(2400)]),
     )
     data = prepared(rows, drop=["code"])
     assert data.columns == Columns(("age",), {"sex": ("f", "m")})
     why = {entry["column"]: entry["why"] for entry in data.summary["left_out"]}
-    assert why.keys() == {"same", "empty", "name", "days", "code"}
+    assert why.keys() == {"same", "empty", "name", "days", "code", "day"}
     assert "same value" in why["same"]
     assert "no value" in why["empty"]
     assert "distinct values" in why["name"]
     assert "Date" in why["days"]
+    assert why["day"] == "it holds dates; --time-column day splits by them"
     assert why["code"] == "named by --drop"
 
 

@@ -170,6 +170,9 @@ def _learn(
         if values is None:
             left_out[name] = f"it holds {column.dtype}"
             continue
+        if values.dtype == pl.String and features.holds_dates(values):
+            left_out[name] = f"it holds dates; --time-column {name} splits by them"
+            continue
         of_train = values.filter(mask)
         is_text = of_train.dtype == pl.String
         doubt = features.doubt(column, rows.table[LINE]) if is_text else None

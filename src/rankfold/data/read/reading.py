@@ -12,7 +12,8 @@ import polars as pl
 
 from rankfold.data.read.dialect import USUAL, Dialect
 from rankfold.errors import pluralize
-from rankfold.types import Progress, silent
+from rankfold.notebook import silent
+from rankfold.types import Progress
 
 PLACES_SHOWN = ROWS_SHOWN = 3
 LINE = "\0line"  # the column with a row's line or number; no input column has this name

@@ -243,7 +243,7 @@ def _middle(weights: Mapping[float, float]) -> float:
 
 
 def _open(methods: Mapping[str, Method], model: Model) -> Opened:
-    both, settings = [], json.loads(model.config["settings"])
+    both, opened, settings = [], [], json.loads(model.config["settings"])
     for place in ("first", "second"):
         name = model.config[place]
         tensors = {
@@ -252,13 +252,26 @@ def _open(methods: Mapping[str, Method], model: Model) -> Opened:
             if key.startswith(f"{place}.")
         }
         own = Model(name, settings[name], tensors, model.notes["parts"][name])
-        both.append(_scaled(scores_of(own, methods[name].open(own))))
+        opened.append(methods[name].open(own))
+        both.append(scores_of(own, opened[-1]))
 
     def scores(rows: Interactions) -> Tensor:
-        first, second = (of(rows) for of in both)
-        return torch.lerp(first, second, model.config["share"])
+        first, second = (_scaled(of)(rows) for of in both)
+        return torch.lerp(first, second, share)
 
-    return Opened(search_histories=partial(search, scores), scores=scores)
+    def parts(rows: Interactions, ids: Tensor) -> Tensor:
+        """What each pair of one history adds, over the standard deviation of the scores."""
+        total = torch.zeros(rows.n_pairs, len(ids), device=ids.device)
+        for of, one, weight in zip(both, opened, (1 - share, share), strict=True):
+            assert one.parts is not None
+            spread = float(of(rows).float().std(correction=0))
+            total += one.parts(rows, ids) * (weight / spread if spread > 0 else 0.0)
+        return total
+
+    share = model.config["share"]
+    explains = all(one.parts is not None for one in opened)
+    own_parts = parts if explains else None
+    return Opened(search_histories=partial(search, scores), scores=scores, parts=own_parts)
 
 
 def _scaled(scores: Scores) -> Scores:

@@ -172,9 +172,14 @@ def scores(weights: Tensor, rows: Interactions) -> Tensor:
     return row_sums(rows, weights)
 
 
+def _parts(model: Model, rows: Interactions, ids: Tensor) -> Tensor:
+    """What each pair of one history adds to the scores of the candidates ``ids``; [nnz, K]."""
+    return model.tensors["weights"][rows.candidates.long()][:, ids]
+
+
 def _open(model: Model) -> Opened:
     own = partial(scores, model.tensors["weights"])
-    return Opened(search_histories=partial(search, own), scores=own)
+    return Opened(search_histories=partial(search, own), scores=own, parts=partial(_parts, model))
 
 
 METHOD = Method(
