@@ -11,6 +11,7 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
+from rankfold.methods.closed_form import path_grid
 from rankfold.methods.closed_form.path_grid import PathGrid
 from rankfold.methods.closed_form.path_scores import PathScores
 from rankfold.methods.closed_form.path_search import DEFAULTS, EXPONENTS, PathSearch
@@ -118,6 +119,7 @@ def test_few_components_are_found_behind_a_valley(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metric of noisy pairs is best at a small rank, and falls and rises again beyond it."""
+    monkeypatch.setattr(path_grid, "MIN_RANK", 1)
     ranks = PathGrid.of(0, 48, Config()).ranks
     heights = dict(zip(ranks, (0.7, 0.8, 0.6, 0.2, 0.1, 0.4, 0.5), strict=True))
 
