@@ -89,7 +89,7 @@ def test_is_kept_beside_the_other_files_and_comes_back(path: Path, kind: str) ->
     assert rf.load(path, "exact").about["kind"] == "exact"
     hits = [len(set(a) & set(b)) for a, b in zip(near.keys, exact.keys, strict=True)]
     assert np.mean(hits) / 10 >= 0.9
-    assert 7 not in opened.search([0])[0][0]  # seen
+    assert 7 not in opened.search([0]).keys[0]  # seen
     like = opened.search(candidates=[5], k=20)
     assert 5 not in like.keys[0]
     right = rf.load(path, "exact").search(candidates=[5], k=20)
