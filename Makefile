@@ -44,8 +44,12 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m benchmarks.run
 
+# The site, in site/: every figure and picture anew, links checked, every code block executed.
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python -m benchmarks.figures
+	OMP_NUM_THREADS=1 $(BIN)/python docs/pictures.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	OMP_NUM_THREADS=1 $(BIN)/python docs/blocks.py
 
 # Choose versions again, for every platform and Python; those in requirements/ are kept if they fit.
 COMPILE = $(RELEASE)/bin/uv pip compile --quiet --python-version 3.11 --no-header
@@ -54,7 +58,7 @@ OURS = $(LOCK) pyproject.toml --constraint requirements/torch.txt --no-emit-pack
 lock: $(RELEASE)/.release
 	$(call OURS,demo) --universal --extra report
 	$(call OURS,dev) --universal --extra dev
-	$(call OURS,docs) --universal --extra docs
+	$(call OURS,docs) --universal --extra docs --constraint requirements/dev.txt
 	$(call OURS,all) --universal --extra all
 	$(COMPILE) pyproject.toml --extra all --resolution lowest-direct --no-deps --no-emit-package torch \
 	  | $(call OURS,lowest) --extra all --extra dev --constraint /dev/stdin

@@ -1,6 +1,7 @@
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -239,3 +240,24 @@ def test_invalid_toml_is_refused(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"c\.toml is not valid TOML") as error:
         config.read(path)
     assert error.value.hint == "write lines like width = 64"
+
+
+class Point(NamedTuple):
+    """An entry point of another package."""
+
+    name: str
+    value: str
+    load: Callable[[], object]
+
+
+def test_other_packages_add_to_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> object:
+        raise ImportError("no torch")
+
+    points = [Point("own", "own:METHOD", lambda: 3), Point("bad", "bad:METHOD", fail)]
+    monkeypatch.setattr(config, "entry_points", lambda group: points if group == "g" else [])
+    with pytest.warns(
+        UserWarning, match="'bad' of g is left out: bad:METHOD fails with ImportError"
+    ):
+        assert config.plugins("g") == {"own": 3}
+    assert config.plugins("other") == {}

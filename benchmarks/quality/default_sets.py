@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quality.defaults import SETS
-from benchmarks.quality.package_sets import SOURCES, Pairs
+from benchmarks.quality.package_sets import IN_TIME, SOURCES, Pairs
 
 Ids = NDArray[np.int64]
 MIN_PAIRS = 5  # of a query
@@ -21,20 +21,31 @@ SHARE = 0.1  # of a query's pairs for validation, and as many for test
 
 def main() -> None:
     for name, pairs in SOURCES.items():
-        write(name, *core(pairs()), seed=0)
+        write(name, *core(pairs(), in_time=name in IN_TIME), seed=None if name in IN_TIME else 0)
     write("gen-5000", *of_factors(1500, 1000, 50, rank=24, strength=2.0, seed=1), seed=1)
     write("gen-1000", *of_factors(3000, 2000, 20, rank=12, strength=3.0, seed=3), seed=3)
     write("gen-0100", *of_topics(5000, 9000, 7, topics=40, share=0.6, power=0.9, seed=2), seed=2)
     write("gen-0050", *of_topics(7000, 25000, 7, topics=30, share=0.8, power=0.9, seed=4), seed=4)
     write("gen-0010", *of_topics(8000, 80000, 6, topics=60, share=0.95, power=1.0, seed=5), seed=5)
     write("gen-0012", *of_topics(8000, 90000, 6, topics=20, share=0.75, power=1.0, seed=6), seed=6)
+    write("gen-tiny", *of_factors(250, 600, 20, rank=6, strength=2.5, seed=7), seed=7)
+    write("gen-small", *of_topics(1200, 3000, 12, topics=25, share=0.7, power=0.8, seed=8), seed=8)
+    write("gen-dense", *of_factors(1000, 600, 60, rank=16, strength=2.5, seed=9), seed=9)
+    write("gen-2000", *of_factors(2000, 1500, 40, rank=40, strength=1.5, seed=10), seed=10)
+    write(
+        "gen-0006", *of_topics(9000, 90000, 5, topics=400, share=0.9, power=0.7, seed=11), seed=11
+    )
+    write("gen-drift", *drifting(3000, 2000, 25, rank=10, strength=2.5, seed=12), seed=None)
 
 
-def write(name: str, queries: Ids, candidates: Ids, seed: int) -> None:
-    """Divide each query's pairs at random, and store the splits, sorted."""
-    rng = np.random.default_rng(seed)
+def write(name: str, queries: Ids, candidates: Ids, seed: int | None) -> None:
+    """Divide each query's pairs at random, or by their order, and store the splits, sorted."""
     queries, candidates = (np.unique(ids, return_inverse=True)[1] for ids in (queries, candidates))
-    order = np.lexsort((rng.random(len(queries)), queries))
+    if seed is None:  # the last are tested
+        place = -np.arange(len(queries), dtype=float)
+    else:
+        place = np.random.default_rng(seed).random(len(queries))
+    order = np.lexsort((place, queries))
     queries, candidates = queries[order], candidates[order]
     sizes = np.bincount(queries)
     place = np.arange(len(queries)) - (np.cumsum(sizes) - sizes)[queries]
@@ -48,9 +59,9 @@ def write(name: str, queries: Ids, candidates: Ids, seed: int) -> None:
     np.savez_compressed(SETS / f"{name}.npz", **arrays)  # type: ignore[arg-type]
 
 
-def core(pairs: Pairs) -> tuple[Ids, Ids]:
+def core(pairs: Pairs, *, in_time: bool = False) -> tuple[Ids, Ids]:
     """Numbered pairs of at most ``MAX_QUERIES`` queries, each with at least ``MIN_PAIRS``."""
-    names = np.array(sorted(set(pairs)))
+    names = np.array(list(dict.fromkeys(pairs)) if in_time else sorted(set(pairs)))
     queries, candidates = (np.unique(side, return_inverse=True)[1] for side in names.T)
     queries, candidates = _dense(queries, candidates)
     chosen = np.random.default_rng(0).permutation(queries.max() + 1)[:MAX_QUERIES]
@@ -78,6 +89,24 @@ def of_factors(
     for vector, size in zip(left, _sizes(m, mean, rng), strict=True):
         scores = right @ vector + popularity + rng.gumbel(size=n)
         chosen.append(np.argpartition(-scores, min(size, n // 3))[: min(size, n // 3)])
+    return _pairs(chosen)
+
+
+def drifting(
+    m: int, n: int, mean: float, *, rank: int, strength: float, seed: int
+) -> tuple[Ids, Ids]:
+    """As ``of_factors``, in the order of time: each candidate is popular for a while."""
+    rng = np.random.default_rng(seed)
+    left, right = rng.normal(size=(m, rank)), rng.normal(size=(n, rank)) * strength / rank**0.5
+    popularity, peak = -0.8 * np.log(1 + rng.permutation(n)), rng.random(n) * 1.3
+    chosen = []
+    for vector, size in zip(left, _sizes(m, mean, rng), strict=True):
+        begin, liking = rng.random() * 0.7, right @ vector + popularity
+        some = np.zeros(min(size, n // 3), dtype=np.int64)
+        for place, time in enumerate(np.sort(begin + 0.3 * rng.random(len(some)))):
+            some[place] = np.argmax(liking - 8 * np.abs(time - peak) + rng.gumbel(size=n))
+            liking[some[place]] = -np.inf
+        chosen.append(some)
     return _pairs(chosen)
 
 

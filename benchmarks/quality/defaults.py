@@ -2,13 +2,15 @@
 
     python -m benchmarks.quality.defaults run GROUP... [--workers 12] [--width 64]
     python -m benchmarks.quality.defaults table [GROUP...]
+    python -m benchmarks.quality.defaults side-by-side [GROUP...]
 
 A set is an .npz file in ``scratch/sets``: train_q, train_c, val_q, val_c, test_q, test_c and shape.
 ``run`` fits every point of a group's grid and the defaults on train, stopping on validation, and
 writes validation and test ndcg@10 of each to ``results/quality/defaults/GROUP.jsonl``. A second run
 resumes. ``table`` takes the best point by validation and divides the test figure of the defaults by
-that of the point: a summary by method, then every set. The rules were made on other sets than those
-in ``JUDGES``. ``run`` requires only torch and numpy, so that it can run on a GPU machine.
+that of the point: a summary by method, then every set. ``side-by-side`` compares the
+methods at their defaults. The rules were made on other sets than those in ``JUDGES`` and
+``LATER_JUDGES``. ``run`` requires only torch and numpy, so that it can run on a GPU machine.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ METRIC = "ndcg@10"
 GOAL = 0.95  # of the tuned figure
 JUDGES = ["emoji-keywords", "gene-phenotypes", "ml-latest-small", "py-imports", "thesaurus-fr"]
 JUDGES += ["gen-0012", "gen-0050", "gen-1000"]
+LATER_JUDGES = ["c-includes", "icon-terms", "ml-in-time", "moves", "pizzas", "planes", "gen-tiny"]
+LATER_JUDGES += ["gen-small", "gen-dense", "gen-2000", "gen-0006", "gen-drift"]
 PATIENCE = 3
 N_POINTS = 16
 MAX_QUERIES = 10_000
@@ -58,31 +62,33 @@ GROUPS: dict[str, dict[str, tuple[float, ...]]] = {  # N_POINTS for each method
     "ease": {"reg": (1.0, 3.0, 10.0, 30.0), "candidate_exponent": (0.0, 0.125, 0.25, 0.375)},
     "bpr": {"lr": RATES, "query_decay": (0.004, 0.02, 0.1, 0.5)},
     "softmax": {"lr": RATES, "query_decay": (0.02, 0.12, 0.5, 2.0)},
+    "rg2": {},
+    "blend": {},
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=["run", "table"])
+    parser.add_argument("task", choices=["run", "table", "side-by-side"])
     parser.add_argument("groups", nargs="*", default=list(GROUPS))
     parser.add_argument("--sets", nargs="+", default=None)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1e9, help="start no fit after this time")
+    parser.add_argument("--defaults-only", action="store_true", help="no points of the grids")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     names = args.sets or sorted(path.stem for path in SETS.glob("*.npz"))
-    if args.task == "run":
-        run(args, names)
-    else:
-        table(args, names)
+    {"run": run, "table": table, "side-by-side": side_by_side}[args.task](args, names)
 
 
 def run(args: argparse.Namespace, names: list[str]) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     deadline, device = time.time() + args.seconds, "cuda" if torch.cuda.is_available() else "cpu"
     jobs = [job for group in args.groups for job in missing(group, names, args)]
-    jobs.sort(key=lambda job: names.index(job["set"]))  # whole sets first, in the given order
+    jobs = [job for job in jobs if not (args.defaults_only and job["settings"])]
+    # All defaults first, then whole sets in the given order.
+    jobs.sort(key=lambda job: (len(job["settings"]) > 0, names.index(job["set"])))
     with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
         _collect({pool.submit(fit_and_score, job, device, deadline): job for job in jobs}, args.out)
 
@@ -105,8 +111,8 @@ def missing(group: str, names: list[str], args: argparse.Namespace) -> Iterator[
     path, grid = args.out / f"{group}.jsonl", GROUPS[group]
     known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = [(one["set"], one["settings"]) for one in known if one["width"] == args.width]
-    points = [{}, *(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))]
-    for name, settings in product(names, points):
+    points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    for name, settings in product(names, [{}, *filter(None, points)]):
         if (name, settings) not in done:
             yield {"group": group, "set": name, "width": args.width, "settings": settings}
 
@@ -218,14 +224,33 @@ def table(args: argparse.Namespace, names: list[str]) -> None:
                 shares[name] = plain[-1]["test"] / best["test"]
                 cells = f"{plain[-1]['test']:.4f} | {best['test']:.4f} | {shares[name]:.3f}"
                 lines.append(f"| {group} | {name} | {cells} | {best['settings']} |")
-        for kind in ("development", "judges"):
-            chosen = {k: v for k, v in shares.items() if (k in JUDGES) == (kind == "judges")}
+        for kind in ("development", "judges", "later judges"):
+            chosen = {name: share for name, share in shares.items() if kind_of(name) == kind}
             if chosen:
                 low = ", ".join(f"{k} {v:.2f}" for k, v in sorted(chosen.items()) if v < GOAL)
                 mean, lowest = sum(chosen.values()) / len(chosen), min(chosen.values())
                 print(f"| `{group}` | {kind} | {len(chosen)} | {mean:.2f} | {lowest:.2f} | {low} |")
     print("\n| method | set | defaults | tuned | share | best point |\n|---|---|---|---|---|---|")
     print("\n".join(lines))
+
+
+def kind_of(name: str) -> str:
+    kinds = {"judges": JUDGES, "later judges": LATER_JUDGES}
+    return next((kind for kind, names in kinds.items() if name in names), "development")
+
+
+def side_by_side(args: argparse.Namespace, names: list[str]) -> None:
+    """Test ndcg@10 of every method's defaults."""
+    plain = {
+        (group, name): points[-1]["test"]
+        for group in args.groups
+        for name, measured in _measured(args, group).items()
+        if (points := [one for one in measured if not one["settings"]])
+    }
+    print(f"| set | {' | '.join(args.groups)} |\n{'|---' * (len(args.groups) + 1)}|")
+    for name in names:
+        cells = [f"{plain.get((group, name), float('nan')):.4f}" for group in args.groups]
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 def _measured(args: argparse.Namespace, group: str) -> dict[str, list[dict[str, Any]]]:

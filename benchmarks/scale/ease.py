@@ -24,6 +24,7 @@ from benchmarks.quality.defaults import Judged
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods.closed_form.ease import weights
 from rankfold.methods.closed_form.settings_search import SettingsSearch
+from rankfold.solvers.work import finished
 from rankfold.types import Dataset, Run, Vocabulary, from_pairs
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -68,9 +69,9 @@ def measure(data: Dataset) -> dict[str, Any]:
     assert run.judge is not None
     began, cpu = time.perf_counter(), time.process_time()
     search = SettingsSearch(rows, None, {}, 400, run.judge, run)
-    point = search.best()
+    point = finished(search.best())
     chosen, cpu_chosen = time.perf_counter(), time.process_time()
-    matrix = weights(rows, point, run.memory_budget)
+    matrix = finished(weights(rows, point, run.memory_budget))
     _wait()
     done, cpu_done = time.perf_counter(), time.process_time()
     assert bool(matrix[:100].isfinite().all())

@@ -24,22 +24,26 @@ if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker as Ranker
     from rankfold.tasks.blend import blend as blend
     from rankfold.tasks.compare import compare as compare
+    from rankfold.tasks.diagnose import diagnose as diagnose
     from rankfold.tasks.evaluate import evaluate as evaluate
     from rankfold.tasks.export import export as export
     from rankfold.tasks.fit import fit as fit
+    from rankfold.tasks.predict import predict as predict
     from rankfold.tasks.tune import tune as tune
+    from rankfold.tasks.update import extend as extend
 
     load_data = _folder.load
 
 _HOMES = {  # of the names above, which only type checkers import
     **{
         name: f"rankfold.tasks.{name}"
-        for name in ("blend", "compare", "evaluate", "export", "fit", "tune")
+        for name in ("blend", "compare", "diagnose", "evaluate", "export", "fit", "predict", "tune")
     },
     "Grader": "rankfold.models.grader",
     "METHODS": "rankfold.methods",
     "Ranker": "rankfold.models.ranker",
     "UserError": "rankfold.errors",
+    "extend": "rankfold.tasks.update",
     "load": "rankfold.models.load",
     "load_data": "rankfold.data.folder",
     "prepare": "rankfold.data.prepare",

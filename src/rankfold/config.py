@@ -12,20 +12,24 @@ subclass that changes only a default writes ``width: int = 128`` and inherits th
 Settings are filled from TOML and ``key=value``. Unknown names and values out of bounds are errors.
 """
 
+import inspect
 import math
 import operator
 import tomllib
+import warnings
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from rankfold.errors import UserError
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 _INT_LIMIT = 2**63  # sizes and seeds are stored in 64 bits
 _DECLARED = "declared"  # key of a declaration in the metadata of a field
 _NONE_WORDS = ("none", "auto", "null")  # spellings of None for an optional number
@@ -129,6 +133,57 @@ def list_settings(config: type[Any]) -> Iterator[tuple[str, Any, Declared]]:
             yield one.name, one.default, declared
 
 
+def listed(title: str, config: type[Any], names: Collection[str] | None = None) -> str:
+    """The settings, or those named, with their defaults and help, a line each, for a docstring."""
+    lines = [title]
+    for name, default, declared in list_settings(config):
+        if names is None or name in names:
+            value = "" if default is MISSING else f"={getattr(default, '__name__', repr(default))}"
+            lines.append(f"    {name}{value}: {declared.help}")
+    return "\n".join(lines)
+
+
+def explicit(
+    *configs: type[Any], omit: Collection[str] = (), more: bool = False
+) -> Callable[[F], F]:
+    """Show the settings of ``configs`` as keyword arguments, in place of ``**options``.
+
+    ``inspect.signature``, ``help`` and completion in notebooks then list them with their types,
+    defaults and help. ``more``: other keywords are taken too.
+    """
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function)
+        last = [one for one in own.parameters.values() if one.kind is one.VAR_KEYWORD]
+        parameters = dict(own.parameters)
+        parameters.pop(last[0].name)
+        blocks: list[str] = []
+        for config in configs:
+            wanted = {one.name: one for one in _keywords(config) if one.name not in omit}
+            for name, one in wanted.items():
+                parameters.setdefault(name, one)
+            blocks.append(listed("" if blocks else "Options:", config, wanted))
+        every = [*parameters.values(), *(last if more else [])]
+        function.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
+        doc = inspect.cleandoc(function.__doc__ or "")
+        function.__doc__ = "\n\n".join([doc, "".join(blocks)])
+        return function
+
+    return decorate
+
+
+def _keywords(config: type[Any]) -> Iterator[inspect.Parameter]:
+    """The fields of a config as keyword arguments."""
+    kinds = get_type_hints(config)
+    own = inspect.get_annotations(config)
+    for one in sorted(fields(config), key=lambda one: one.name not in own):  # inherited ones last
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if default is MISSING:
+            default = inspect.Parameter.empty
+        kind = inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(one.name, kind, default=default, annotation=kinds[one.name])
+
+
 def describe_settings(config: type[Any]) -> dict[str, dict[str, Any]]:
     """The settings of a config as plain data: default, type, values or bounds, help."""
     result: dict[str, dict[str, Any]] = {}
@@ -158,6 +213,24 @@ def describe_type(config: type[Any], name: str) -> str:
     kind = get_type_hints(config)[name]
     kinds = () if _is_literal(kind) else get_args(kind)
     return " or ".join(_NAMES.get(one, "text") for one in kinds or (kind,))
+
+
+def plugins(group: str) -> dict[str, Any]:
+    """What other installed packages add to a registry: their entry points of a group, by name.
+
+    One that cannot be imported is left out with a warning: it must not stop everything else.
+    """
+    found = {}
+    for point in entry_points(group=group):
+        try:
+            found[point.name] = point.load()
+        except Exception as error:
+            warnings.warn(
+                f"{point.name!r} of {group} is left out: {point.value} fails with "
+                f"{type(error).__name__}: {error}",
+                stacklevel=2,
+            )
+    return found
 
 
 def build(config: type[T], values: Mapping[str, Any]) -> T:

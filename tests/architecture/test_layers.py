@@ -11,6 +11,7 @@ LAYERS = [
     "errors",
     "interrupts",
     "config",
+    "notebook",
     "types",
     "storage",
     "distributed",

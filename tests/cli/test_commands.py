@@ -17,8 +17,12 @@ from rankfold.data import prepare as preparing
 from rankfold.index import INDEXES
 from rankfold.tasks import fit as fitting
 from rankfold.tasks.diagnose import DIAGNOSES
+from rankfold.tasks.fit.progress import reporter
+from rankfold.training.history import History
+from rankfold.types import Model, Step
 
 Command = Callable[..., Any]
+MODEL = Model("none", {}, {})
 
 
 def test_prepare_prints_what_it_read_and_dropped(
@@ -67,6 +71,18 @@ def test_search_json_names_candidates_and_scores(rankfold: Command, model: Path)
     assert scores == sorted(scores, reverse=True)
     groups = [int(entry["candidate"].removeprefix("item-")) % 3 for entry in result["results"]]
     assert groups[0] == 0  # user 3 is of group 0
+
+
+def test_search_explains_its_scores(rankfold: Command, model: Path) -> None:
+    words = ("search", model, "--history", "item-1,item-4", "-k", "2", "--explain")
+    for result in json.loads(rankfold(*words, "--json").out)["results"]:
+        assert {one["key"] for one in result["because"]} == {"item-1", "item-4"}
+        total = sum(one["score"] for one in result["because"]) + result["rest"]
+        assert total == pytest.approx(result["score"])
+        assert result["exact"] is True
+    shown = " ".join(rankfold(*words).err.split())
+    assert "because" in shown
+    assert "item-4 +" in shown
 
 
 def test_search_by_history_and_by_candidate(rankfold: Command, model: Path) -> None:
@@ -230,6 +246,32 @@ def test_fit_stops_after_its_time(rankfold: Command, model: Path, tmp_path: Path
     assert (done.code, "`seconds` must be at least 0, got -1" in done.err) == (2, True)
 
 
+def test_fit_says_when_its_time_cut_it_off(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    words = ("fit", "ials", model.with_name("data"), "--set", "sweeps=3", "--out", tmp_path / "m")
+    assert "cut off after 0 s (--seconds)" in rankfold(*words, "--seconds", 0).err
+    done = rankfold(*words, "--patience", 9)
+    assert "cut off" not in done.err
+    assert "fit: step 1 of 3" in done.err
+    rg2 = ("fit", "rg2", model.with_name("data"), "--out", tmp_path / "m", "--seconds", 600)
+    assert "--seconds had no effect" in rankfold(*rg2).err
+
+
+def test_a_line_of_a_fit_has_the_best_score_and_the_time_left() -> None:
+    lines: list[str] = []
+    report = reporter(lambda what, _share: lines.append(what), "ndcg@10")
+    history = History(steps=4)
+    for number, score in enumerate((0.2, 0.3, 0.25), start=1):
+        step = Step(number, 0.5, MODEL, dict, final=False)._replace(seconds=2.0)
+        history.note(step, score)
+        report(history, step)
+    assert lines[0].startswith("fit: step 1 of 4, loss 0.5, ndcg@10 0.2000, at most 6 s left")
+    assert "ndcg@10 0.2500 (best 0.3000 at step 2)" in lines[2]
+
+
+def test_completion_can_be_installed(rankfold: Command) -> None:
+    assert "--install-completion" in rankfold("--help").out
+
+
 def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text('width = 4\nsolver = "als"\nsweeps = 2\n')
     words = ("fit", "rg2-plain", model.with_name("data"), "--out", tmp_path / "m2", "--json")
@@ -390,9 +432,9 @@ def test_methods_lists_the_settings_of_one(rankfold: Command) -> None:
     assert rankfold("methods", "xyz").code == 2
 
 
-def test_predict_writes_only_parquet(rankfold: Command, model: Path, tmp_path: Path) -> None:
+def test_predict_refuses_other_suffixes(rankfold: Command, model: Path, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_text("query\nalice\n")
-    done = rankfold("predict", model, tmp_path / "users.csv", "--out", tmp_path / "lists.csv")
+    done = rankfold("predict", model, tmp_path / "users.csv", "--out", tmp_path / "lists.txt")
     assert done.code == 2
     assert "lists.parquet" in done.err
     assert not (tmp_path / "lists.csv").exists()

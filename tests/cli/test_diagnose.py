@@ -32,7 +32,7 @@ def test_json_is_one_document_and_the_file(rankfold: Command, data: Path, tmp_pa
     assert result == json.loads((out / "ranks.json").read_text())
     assert result == diagnose("ranks", data, {"epochs": 2, "width": 4, "rows": 20}, seed=3).details
     assert (result["seed"], result["config"]["epochs"], result["settings"]["rows"]) == (3, 2, 20)
-    pictures = ["ranks-bound.svg", "ranks-estimates.svg", "ranks.svg"]
+    pictures = ["ranks-bound.svg", "ranks-estimates.svg", "ranks-near-rate.svg", "ranks.svg"]
     for picture in pictures:
         ElementTree.parse(out / picture)
     assert {path.name for path in out.iterdir()} == {"ranks.json", *pictures}

@@ -66,8 +66,31 @@ def test_stray_word_among_numbers_is_reported(
     )
 
 
+def test_leaking_columns_and_equal_rows_are_reported(rankfold: Command, tmp_path: Path) -> None:
+    rows = [f"{i % 30},{i % 2},{i},{('low', 'high')[i % 2]}" for i in range(100)]
+    (tmp_path / "rows.csv").write_text("\n".join(["age,died,number,severity", *rows]) + "\n")
+    words = ("prepare", tmp_path / "rows.csv", "--format", "features", "--grade-column", "severity")
+    words = (*words, "--grades", "low,high", "--out", tmp_path / "d")
+    for done in (rankfold(*words), rankfold("info", tmp_path / "d")):
+        shown = " ".join(done.err.split())
+        assert "column died: it alone tells the grade (AUC 1.0000 for grades above low)" in shown
+        assert "leave it out: --drop died" in shown
+        assert "column number: its values follow the order of the rows" in shown
+    done = rankfold(*words, "--drop", "died,number", "--json")
+    assert done.err == ""
+    summary = json.loads(done.out)["summary"]
+    assert [entry["column"] for entry in summary["suspicious"]] == ["age"]  # 30 values of one grade
+    _, test, _ = summary["equal_rows"]
+    assert (test["split"], test["equal_to"], test["of"]) == ("test", "train", 10)
+    assert test["rows"] == 10
+    shown = " ".join(rankfold(*words, "--drop", "died,number").err.split())
+    assert "10 rows of 10 in test equal a row of train (rows.csv:" in shown
+    words = (*words, "--split", "group:age", "--drop", "died,number")
+    assert rankfold(*words).code == 2  # the only column names the groups
+
+
 def test_json_is_the_summary(rankfold: Command, words: tuple[object, ...], tmp_path: Path) -> None:
-    more = ("--drop-columns", "site,sex", "--split", "0.6,0.2,0.2", "--json")
+    more = ("--drop", "site,sex", "--split", "0.6,0.2,0.2", "--json")
     summary = json.loads(rankfold(*words, "--out", tmp_path / "d", *more).out)["summary"]
     assert summary["train"] == {"rows": 12, "grades": [6, 6]}
     assert [entry["column"] for entry in summary["left_out"]] == ["sex", "site"]

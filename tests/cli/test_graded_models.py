@@ -279,7 +279,11 @@ def test_evaluate_warns_of_new_values(rankfold: Command, tmp_path: Path) -> None
         ),
         (("predict", "model", "new.csv", "--out", "x.parquet", "--fpr", "2"), "got 2", ".01"),
         (("predict", "model", "new.csv", "new.csv", "--out", "x.parquet"), "one input", "by one"),
-        (("predict", "model", "new.csv", "--out", "x.csv"), "must end in .parquet", "x.parquet"),
+        (
+            ("predict", "model", "new.csv", "--out", "x.txt"),
+            "must end in one of .parquet",
+            "x.parquet",
+        ),
         (
             ("predict", "model", "new.csv", "--out", "x.parquet", "--index", "auto"),
             "no vectors",
@@ -421,3 +425,12 @@ def test_a_model_without_thresholds_cannot_predict(rankfold: Command, graded: Pa
     done = rankfold("predict", graded / "bare", graded / "new.csv", "--out", graded / "x.parquet")
     assert done.code == 2
     assert "no rows to find cuts from" in done.err
+
+
+def test_evaluate_writes_a_report(rankfold: Command, graded: Path) -> None:
+    words = ("evaluate", graded / "model", graded / "data", "--bootstrap", 10)
+    done = rankfold(*words, "--report", graded / "r.html")
+    assert "Open the report in a browser" in done.err
+    assert "<title>model on data</title>" in (graded / "r.html").read_text()
+    done = rankfold(*words, "--report", graded / "none" / "r.html")
+    assert (done.code, "none" in done.err) == (2, True)

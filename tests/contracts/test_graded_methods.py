@@ -70,7 +70,7 @@ class TestGradedMethod:
         among, cuts = result.score(rows), result.cuts(0.1)
         tolerance = 1e-5 * float(among.abs().max())
         clear = ((among[:, None] - cuts).abs() > 2 * tolerance).all(dim=1)
-        assert clear.double().mean() > 0.9
+        assert clear.double().mean() > 0.85
         for some in torch.randperm(len(rows)).split([1, 1, 7, 50, 241]):
             alone, kept = result.score(rows.select(some)), clear[some]
             torch.testing.assert_close(alone, among[some], rtol=0, atol=tolerance)

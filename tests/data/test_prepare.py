@@ -297,7 +297,7 @@ def test_source_may_give_graded_rows() -> None:
 def test_folder_is_refused_with_a_glob(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a folder") as error:
         prepare(tmp_path)
-    assert error.value.hint == f"name its files: '{tmp_path}/*.parquet'"
+    assert error.value.hint == f"name its files: '{tmp_path}/*.csv'"
 
 
 def test_no_input_is_refused() -> None:

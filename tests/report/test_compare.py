@@ -4,60 +4,23 @@ import copy
 import json
 import math
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from html_pages import EVIL, Page
 
 from rankfold.errors import UserError
 from rankfold.report.compare import COST_FIGURES, GROUPINGS, MAX_STEPS, facts, render, thin, write
 from rankfold.report.format import UNKNOWN
 
 HERE = Path(__file__).parent
-VOID = {"meta", "br", "link", "img"}
-EVIL = "<script>alert('x')</script>"
 
 
 def example(kind: str = "") -> dict[str, Any]:
     results: dict[str, Any] = json.loads((HERE / f"example_results{kind}.json").read_text())
     return results
-
-
-class Page(HTMLParser):
-    """Elements in order; a tag that is not closed where it should be is an error."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] not in (["style"], ["title"], ["desc"]):
-            self.words += data
-
-    def count(self, tag: str) -> int:
-        return sum(name == tag for name, _ in self.tags)
-
-    @property
-    def flat(self) -> str:
-        return " ".join(self.words.split())
 
 
 def many(n: int) -> dict[str, Any]:
@@ -157,6 +120,15 @@ def test_charts_show_the_measurements() -> None:
     assert {"head", "torso", "tail", "8 to 14"} <= set(re.findall(r">([^<>]+)</text>", text))
     assert page.count("figure") == len(COST_FIGURES) + len(GROUPINGS)
     assert "rankfold compare pinterest --methods" in page.words
+
+
+def test_a_group_without_queries_has_no_figure() -> None:
+    results = example()
+    for entry in results["methods"]:
+        for part in entry["popularity"][-1:]:
+            part |= {"queries": 0, "metrics": {}}
+    (row,) = re.findall(rf"<tr><th scope=.row.>rg2</th>[^\n]*{UNKNOWN}</td></tr>", render(results))
+    assert row.count(UNKNOWN) == 1
 
 
 def test_texts_show_examples_with_correct_ones_marked() -> None:

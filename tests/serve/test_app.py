@@ -25,6 +25,17 @@ def test_queries_get_the_rankings_of_the_model(client: Client, folders: dict[str
     assert_same_keys(ranked(results), rf.load(folders["shop"]).search([3, 4], k=10))
 
 
+def test_scores_are_explained(client: Client) -> None:
+    plain = client.search(queries=[3], k=2)[0]["candidates"]
+    answer = client.search(queries=[3], k=2, explain=True)[0]["candidates"]
+    for entry, other in zip(answer, plain, strict=True):
+        total = sum(one["score"] for one in entry["because"]) + entry["rest"]
+        assert total == pytest.approx(other["score"], abs=1e-5)
+        assert "because" not in other
+    many = client.post("/search", {"queries": [3] * 101, "k": 10, "explain": True})
+    assert (many.status_code, "explain:" in many.json()["error"]) == (400, True)
+
+
 def test_seen_pairs_are_returned_on_request(client: Client) -> None:
     seen = client.get("/history", params={"query": "3"}).json()
     assert seen["query"] == 3

@@ -76,7 +76,7 @@ def test_old_files_stay_until_the_next_write(tmp_path: Path) -> None:
 def test_foreign_files_are_never_removed(folder: Path) -> None:
     foreign = {"README.md", "keys.parquet", "Keys-0123456789abcdef.parquet", ".notes.writing-md"}
     foreign |= {
-        "keys-0123456789abcdef.txt",
+        "keys-0123456789abcdef.csv",
         "keys-0123456789ABCDEF.parquet",
         ".writing-",
         ".notes.writing-0123456789ABCDEF",

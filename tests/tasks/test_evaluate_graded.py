@@ -183,7 +183,7 @@ def test_training_rows_in_another_split_are_counted(*, refit: bool) -> None:
         }
     )
     how = {"format": "features", "grade_column": "y"}
-    first, second = (rf.prepare(table, drop_columns="id", seed=s, **how) for s in (0, 1))
+    first, second = (rf.prepare(table, drop="id", seed=s, **how) for s in (0, 1))
     ids = [rf.prepare(table, seed=s, **how) for s in (0, 1)]
     grader = rf.fit("ce", first, epochs=1, seed=0, refit=refit)
     learnt = {*_ids(ids[0], "train"), *(_ids(ids[0], "validation") if refit else ())}

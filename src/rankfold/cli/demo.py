@@ -5,7 +5,6 @@ from typing import Annotated
 
 from rankfold.cli.compare import show, write_page
 from rankfold.cli.console import console, progress
-from rankfold.cli.fit import reporter
 from rankfold.cli.info import describe_data
 from rankfold.cli.options import Quiet, takes
 
@@ -24,6 +23,7 @@ def command(
     from rankfold.tasks.compare import compare
     from rankfold.tasks.evaluate import evaluate
     from rankfold.tasks.fit import fit
+    from rankfold.tasks.fit.progress import reporter
 
     out.mkdir(parents=True, exist_ok=True)
     say = console(quiet=quiet)

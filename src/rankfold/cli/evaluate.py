@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
 from rankfold.cli.options import Data, Json, Model, Quiet, given, takes, with_settings
+from rankfold.errors import UserError
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from rankfold.tasks.evaluate_ranking import Evaluation
     from rankfold.tasks.tally import Stratum
 
+_REPORT_BINS = 10
 DEFAULT_PROPENSITY = "0.55,1.5"
 
 
@@ -52,6 +56,10 @@ def command(
     index: Annotated[
         str, takes("NAME", "The index that searches vectors; see `search`.")
     ] = "exact",
+    report: Annotated[
+        Path | None,
+        takes("F.html", "For graded rows, also write a page with cuts, probabilities and costs."),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -62,10 +70,14 @@ def command(
     from rankfold.tasks.evaluate import evaluate
     from rankfold.tasks.evaluate_graded import GradedEvaluation
 
+    loaded = load(model)
+    if report is not None:
+        _check_report(loaded, report)
+        options["calibration"] = options.get("calibration") or _REPORT_BINS
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
     with progress(quiet=quiet or json) as callback:
         result = evaluate(
-            load(model),
+            loaded,
             data,
             split=split,  # type: ignore[arg-type]
             metrics=names,
@@ -75,6 +87,10 @@ def command(
             progress=callback,
             **given(options),
         )
+    if report is not None:
+        from rankfold.report.evaluation import write
+
+        write(result.to_json(), f"{model.name} on {data.name}", report)
     if json:
         print_json(result.to_json())
         return
@@ -83,6 +99,22 @@ def command(
         _show_graded(result, title, out)
     else:
         _show_ranking(result, title, out)
+    if report is not None:
+        out.print(f"Open the report in a browser: {report}")
+
+
+def _check_report(model: Any, path: Path) -> None:
+    """A UserError, before long work, if there can be no report."""
+    from rankfold.models.grader import Grader
+    from rankfold.storage import check_destination
+
+    if not isinstance(model, Grader):
+        raise UserError(
+            "--report is for models that grade", hint="`rankfold compare` reports on rankers"
+        )
+    check_destination(path)
+    if find_spec("jinja2") is None:
+        raise UserError("--report needs jinja2", hint="pip install 'rankfold[report]'")
 
 
 def _show_ranking(result: Evaluation, title: str, out: Console) -> None:

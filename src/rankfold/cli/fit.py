@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankfold.cli.console import ProgressCallback, console, print_json, progress
+from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_addition
 from rankfold.cli.options import Data, Json, MethodName, Quiet, takes, with_settings
 from rankfold.errors import UserError
@@ -17,9 +17,6 @@ from rankfold.tasks.options import FitOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from rankfold.training.history import History, Report
-    from rankfold.types import Step
 
 
 @with_settings(FitOptions, omit=["memory_budget"], metavar={"candidate_memory": "BYTES"})
@@ -46,6 +43,7 @@ def command(
     from rankfold.distributed.connection import connect
     from rankfold.methods import find_method
     from rankfold.tasks.fit import fit
+    from rankfold.tasks.fit.progress import cut_after, reporter
     from rankfold.tasks.update import fit_and_add
     from rankfold.training.checkpoint import exists as has_checkpoint
     from rankfold.training.checkpoint import path_of
@@ -90,6 +88,12 @@ def command(
     if choice is None and recipe.self_tuning:
         choice = "with the given settings"
     say.print(f"{out}: {method}, {choice or describe_step(notes, notes['metric'])}")
+    if (limit := cut_after(notes["history"])) is not None:
+        why = f"cut off after {limit:g} s (--seconds): more time may give better scores"
+        say.print(f"  {why}", style="yellow")
+    elif recipe.self_tuning and options["seconds"] is not None:
+        why = f"{method} selects its own settings and is never cut off: --seconds had no effect"
+        say.print(f"  {why}", style="yellow")
 
 
 def announce(out: Path, checkpoint: Path, say: Console, *, resume: bool, adds: bool) -> bool:
@@ -117,22 +121,3 @@ def describe_step(notes: Mapping[str, Any], metric: str) -> str:
         return f"step {notes['chosen']}{last}, validation {metric} {score:.4f}"
     rows = "rows" if "operating_on" in notes else "pairs"
     return f"step {notes['chosen']}, the last: no validation {rows} to choose by"
-
-
-def reporter(callback: ProgressCallback, metric: str) -> Report:
-    """Progress of a fit, one line per step."""
-
-    def report(history: History, step: Step) -> None:
-        entry = history.entries[-1] if step.whole else {}
-        score = f", {metric} {entry['score']:.4f}" if "score" in entry else ""
-        sweeps = step.model.config.get("sweeps") if step.model else None
-        of = history.steps or sweeps or step.number
-        pace = f"{step.seconds:.2g} s per step" if step.whole else f"{step.seconds:.2g} s so far"
-        loss = f", loss {step.loss:.6g}" if step.loss else ""  # 0: the method has no loss
-        share = step.number / of if step.share is None else step.share
-        if history.steps is not None:
-            share = (step.number - (not step.whole)) / history.steps
-        stage = "" if step.stage is None else f"{step.stage}, "
-        callback(f"{history.phase}: {stage}step {step.number}, {pace}{loss}{score}", share)
-
-    return report

@@ -134,6 +134,19 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
         out.print(f"  column dropped: {entry['column']} ({entry['why']})", style="yellow")
     for entry in summary.get("doubtful", []):
         _describe_doubt("column", entry, out)
+    _describe_suspicions(summary, out)
+
+
+def _describe_suspicions(summary: dict[str, Any], out: Console) -> None:
+    """Print what may make figures on these rows too high."""
+    if not summary.get("suspicious") and not summary.get("equal_rows"):
+        return
+    from rankfold.data.build.suspicions import describe_equal, describe_suspicious
+
+    for entry in summary.get("suspicious", []):
+        out.print(f"  {describe_suspicious(entry, summary['grade_names'])}", style="yellow")
+    for entry in summary.get("equal_rows", []):
+        out.print(f"  {describe_equal(entry)}", style="yellow")
 
 
 def _columns(numbers: int, categories: int) -> str:
@@ -152,6 +165,9 @@ def _describe_features(side: str, entry: dict[str, Any], out: Console) -> None:
         out.print(f"  unusable {side} features: {columns}", style="yellow")
     for doubt in entry.get("doubtful", []):
         _describe_doubt(f"{side} feature", doubt, out)
+    for suspect in entry.get("suspect", []):
+        what = f"{side} feature {suspect['column']} {suspect['why']}"
+        out.print(f"  {what}", style="yellow")
     describe_dropped(entry["dropped"], out, f"{side} features")
 
 
@@ -226,10 +242,12 @@ def _describe_grades(manifest: dict[str, Any], out: Console) -> None:
     out.print(f"  {manifest['sizes'][1]:,} grades from {inputs}; thresholds from {split} rows")
 
     if notes.get("importance"):
-        by = {"gain": "gain", "permutation": "fall of the AUC if shuffled"}
-        columns = list(notes["importance"]["columns"].items())[:_TELLING]
-        words = ", ".join(f"{name} {value:.3g}" for name, value in columns)
-        out.print(f"  most telling columns ({by[notes['importance']['by']]}): {words}")
+        importance = notes["importance"]
+        for key, by in (("columns", "fall of the AUC if shuffled"), ("gain", "share of the gain")):
+            columns = sorted(importance.get(key, {}).items(), key=lambda column: -column[1])
+            words = ", ".join(f"{name} {value:.3g}" for name, value in columns[:_TELLING])
+            if words:
+                out.print(f"  most telling columns ({by}): {words}")
 
 
 def describe_addition(entry: Mapping[str, Any]) -> str:

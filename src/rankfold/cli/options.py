@@ -105,7 +105,7 @@ def with_settings(
         more = {
             one.name: _parameter(config, one, kind, metavar.get(one.name), unset=unset)
             for config in configs[::-1]  # of two settings with one name, the first counts
-            for one in fields(config)
+            for one in sorted(fields(config), key=lambda one: one.name not in _own(config))
             if one.name not in (*own.parameters, *omit)
             and (kind := kinds.get(one.name) or _option_type(get_type_hints(config)[one.name]))
         }
@@ -114,6 +114,11 @@ def with_settings(
         return command
 
     return decorate
+
+
+def _own(config: type[Any]) -> Collection[str]:
+    """The settings that a config declares itself; those that it inherits come after them."""
+    return inspect.get_annotations(config)
 
 
 def _parameter(

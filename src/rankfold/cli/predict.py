@@ -1,4 +1,4 @@
-"""``rankfold predict``: ranked lists or grades for a file of queries, as a Parquet file."""
+"""``rankfold predict``: ranked lists or grades for a file of queries."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ def command(
         ),
     ],
     *,
-    out: Annotated[Path, takes("F.parquet", "The file to write.")],
+    out: Annotated[Path, takes("FILE", "The file to write: .parquet, .csv or .jsonl.")],
     index: Index = None,
     json: Json = False,
     quiet: Quiet = False,

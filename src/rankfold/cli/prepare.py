@@ -1,7 +1,11 @@
 """``rankfold prepare``: turn interactions, documents or graded rows into a folder for fitting."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,7 +13,16 @@ from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_data
 from rankfold.cli.options import Json, Quiet, takes, with_settings
 from rankfold.data.options import Preparation
+from rankfold.data.read.columns import MAX_NAMES_SHOWN
+from rankfold.errors import printable
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankfold.data.read.reading import Taken
+    from rankfold.types import Dataset
+
+_WIDEST = 24  # characters of a cell
 _COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column", "text_column")
 _SPLITS = ("train", "validation", "test")
 _TABLES = ("query_features", "candidate_features", "query_texts", "candidate_texts")
@@ -17,7 +30,8 @@ _KINDS = {**dict.fromkeys(_SPLITS, list[str] | None), **dict.fromkeys(_TABLES, s
 _METAVAR = {
     **dict.fromkeys(_KINDS, "FILE"),
     **dict.fromkeys(("source", "format", *_COLUMNS), "NAME"),
-    **dict.fromkeys(("grades", "drop_columns"), "A,B,..."),
+    **dict.fromkeys(("grades", "drop", "missing"), "A,B,..."),
+    **{"separator": "MARK", "time_format": "FORMAT"},
     **{"label_separator": "MARK", "vocabulary": "N", "split": "RULE", "fold_in": "SHARE"},
 }
 
@@ -34,17 +48,63 @@ def command(
     ] = None,
     *,
     out: Annotated[Path, takes("DATA", "The folder to write.")],
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Also replace a folder of another kind, without asking."),
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
 ) -> None:
     """Read interactions, documents or graded rows, split them, write a folder for `fit`."""
+    from rankfold import storage
     from rankfold.data.prepare import prepare
 
     options |= {name: options[name] or None for name in _SPLITS}
-    with progress(quiet=quiet or json) as report:
-        data = prepare(*(inputs or []), out=out, progress=report, **options)
+    say = console(quiet=quiet or json)
+    taken: list[Taken] = []
+    options |= {"out": out, "echo": taken.append}
+
+    def run(*, overwrite: bool) -> Dataset:
+        try:
+            with progress(quiet=quiet or json) as report:
+                return prepare(*(inputs or []), overwrite=overwrite, progress=report, **options)
+        finally:
+            describe_taken(taken, say)
+
+    try:
+        data = run(overwrite=overwrite)
+    except storage.OtherKindError as error:
+        if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        if not typer.confirm(f"{error}. Replace it?", err=True):
+            raise typer.Exit(2) from None
+        data = run(overwrite=True)
     if json:
         print_json({"data": str(out), "summary": dict(data.summary)})
     else:
-        describe_data(data, str(out), console(quiet=quiet))
+        describe_data(data, str(out), say)
+
+
+def describe_taken(tables: Sequence[Taken], say: Console) -> None:
+    """Print which columns were taken for what, with the first rows; equal tables once."""
+    done: list[object] = []
+    for table in tables:
+        if table.columns in done:
+            continue
+        done.append(table.columns)
+        columns = ", ".join(
+            role if role == name else f"{role} = {name}" for role, name in table.columns.items()
+        )
+        unused = f"unused: {', '.join(table.unused[:MAX_NAMES_SHOWN])}" if table.unused else ""
+        more = "".join(f"; {note}" for note in (*table.notes, unused) if note)
+        say.print(f"{table.table}: {columns}{more}")
+        cells = [tuple(table.columns.values()), *table.rows]
+        texts = [[printable(" ".join(cell.split())) for cell in row] for row in cells]
+        short = [
+            [t if len(t) <= _WIDEST else f"{t[: _WIDEST - 3]}..." for t in row] for row in texts
+        ]
+        widths = [max(map(len, column)) for column in zip(*short, strict=True)]
+        for row in short:
+            line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
+            say.print(f"  {line.rstrip()}", style="dim")

@@ -58,6 +58,13 @@ def command(
     diversity: Annotated[
         float, takes("D", "0 keeps the order of scores; towards 1 results differ more.")
     ] = 0.0,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Say which candidates of the history, or words of the text, raise each score.",
+        ),
+    ] = False,
     index: Index = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -86,6 +93,7 @@ def command(
         boost=dict(_parse(one, ":", float, "--boost \"0.5: brand = 'x'\"") for one in boost or ()),
         at_most=dict(_parse(one, "=", int, "--at-most brand=2") for one in at_most or ()),
         diversity=diversity,
+        explain=explain,
     )
     say = console(quiet=quiet)
     _explain(ranker, given, say)
@@ -94,6 +102,8 @@ def command(
     results: list[dict[str, Any]] = [{"candidate": key, "score": score} for key, score in pairs]
     for entry, words in zip(results, ranking.texts[0] if ranking.texts else (), strict=False):
         entry["text"] = words
+    for entry, reason in zip(results, (ranking.explanations or [[]])[0], strict=False):
+        entry |= reason.to_json()
     if json:
         print_json({"query": asked, "results": results})
     else:
@@ -124,6 +134,7 @@ def _explain(ranker: Ranker, given: dict[str, Any], out: Console) -> None:
 
 def _show(results: list[dict[str, Any]], title: str, out: Console) -> None:
     """A table; texts stand beside the keys if they differ from them."""
+    explained = bool(results) and "because" in results[0]
     says_more = any(entry.get("text") not in (None, entry["candidate"]) for entry in results)
     rows = [
         [
@@ -131,8 +142,19 @@ def _show(results: list[dict[str, Any]], title: str, out: Console) -> None:
             str(entry["candidate"]),
             *([entry["text"] or ""] if says_more else []),
             f"{entry['score']:.4f}",
+            *([_because(entry)] if explained else []),
         ]
         for place, entry in enumerate(results, 1)
     ]
     columns = ["", "candidate", *(["text"] if says_more else []), "score"]
-    print_table(title, columns, rows, out, left=len(columns) - 1)
+    left = len(columns) - 1
+    columns += ["because"] if explained else []
+    print_table(title, columns, rows, out, left=left)
+    if explained and not results[0]["exact"]:
+        out.print("a part is how much the score falls without that candidate or word")
+
+
+def _because(entry: dict[str, Any]) -> str:
+    """The contributions to a score; with the rest they sum to it."""
+    parts = [f"{one.get('text') or one['key']} {one['score']:+.3f}" for one in entry["because"]]
+    return ", ".join([*parts, f"rest {entry['rest']:+.3f}"])

@@ -33,7 +33,7 @@ TOKENIZER = "tokenizer"
 _SIDES = {"query": "queries", "candidate": "candidates"}
 
 
-def save(data: Dataset, path: Path, shards: int = 1) -> None:
+def save(data: Dataset, path: Path, shards: int = 1, *, overwrite: bool = False) -> None:
     """Write prepared data; pairs and query texts in ``shards`` files, by contiguous queries."""
     files: dict[str, storage.Content] = {}
     for name in PARTS:
@@ -62,7 +62,7 @@ def save(data: Dataset, path: Path, shards: int = 1) -> None:
         meta["columns"] = data.columns.to_json()
     if shards > 1:
         meta["shards"] = shards
-    storage.write(path, "data", meta, files)
+    storage.write(path, "data", meta, files, overwrite=overwrite)
 
 
 def _in_shards(

@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from rankfold.data.build import split, tokens
+from rankfold.data.build import graded_split, split, tokens
 from rankfold.data.build.grades import GradedRows, order_grades
 from rankfold.data.build.side_features import SideTables
 from rankfold.data.options import GRADED_ONLY, Input, Preparation, flag, is_default
 from rankfold.data.read import keel, memory
 from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
 from rankfold.data.read.columns import NONE, PairColumns
+from rankfold.data.read.dialect import Dialect, decoded
 from rankfold.data.read.documents import DocumentColumns, read_documents
 from rankfold.data.read.files import base_suffix, expand, lines
 from rankfold.data.read.graded_rows import RowOptions, drop_named, read_all
@@ -22,7 +24,7 @@ from rankfold.data.read.images import ImageShape
 from rankfold.data.read.keyed_tables import check_source, open_table, open_texts
 from rankfold.data.read.reading import BadRows, Reading
 from rankfold.data.read.results import Documents, RawRows
-from rankfold.data.read.tables import is_text, read_frame, read_table, stack
+from rankfold.data.read.tables import holds_parquet, is_text, read_frame, read_table, stack
 from rankfold.data.read.xc import read_xc
 from rankfold.data.sources import SOURCES
 from rankfold.errors import UserError
@@ -80,10 +82,12 @@ def _listed(names: str | Sequence[Any] | None) -> Sequence[Any] | None:
     return names.split(",") if isinstance(names, str) else names
 
 
-def _files(value: Input) -> Sequence[Input]:
-    """The files of a path, a glob or a list of them; a table in memory is one item."""
+def _files(value: Input, options: Preparation, reading: Reading) -> Sequence[Input]:
+    """The files of a path, a glob or a list of them, in UTF-8; a table in memory is one item."""
     items = _items(value)
-    return expand(items) if all(isinstance(path, str | Path) for path in items) else items
+    if not all(isinstance(path, str | Path) for path in items):
+        return items
+    return [decoded(path, options.encoding, reading.scratch) for path in expand(items)]
 
 
 def _items(value: Input) -> Sequence[Input]:
@@ -98,7 +102,7 @@ def _items(value: Input) -> Sequence[Input]:
 def _read_documents(
     given: Sequence[tuple[int | None, Input]], options: Preparation, reading: Reading
 ) -> Documents:
-    items = [(item, number) for number, value in given for item in _files(value)]
+    items = [(item, number) for number, value in given for item in _files(value, options, reading)]
     columns = DocumentColumns(options.query_column, options.text_column, options.candidate_column)
     separator = options.label_separator
     return read_documents(items, columns, reading, separator=separator, header=options.header)
@@ -107,11 +111,23 @@ def _read_documents(
 def _read_features(
     given: Sequence[tuple[int | None, Input]], options: Preparation, reading: Reading
 ) -> RawRows:
-    items = [(number, item) for number, value in given for item in _items(value)]
+    files = (
+        _items if options.encoding is None else partial(_files, options=options, reading=reading)
+    )
+    items = [(number, item) for number, value in given for item in files(value)]
     shape = ImageShape(options.image_size, options.image_size)
-    rows = read_all(items, RowOptions(options.grade_column, options.query_column, shape), reading)
+    rule = graded_split.parse(options.split, options.validation_share)
+    time, query = (
+        None if name == NONE else name for name in (options.time_column, options.query_column)
+    )
+    how = RowOptions(
+        options.grade_column, query, shape, time_column=time, time_format=options.time_format
+    )
+    if options.train is None:
+        how = how._replace(needs_time=rule.splitter.needs_time, group_column=rule.group)
+    rows = read_all(items, how, reading)
     rows = rows if options.keeps_splits else replace(rows, splits=None)
-    return drop_named(rows, _listed(options.drop_columns))
+    return drop_named(rows, _listed(options.drop))
 
 
 def _read_xc(inputs: Sequence[Input], options: Preparation, reading: Reading) -> Documents:
@@ -133,6 +149,7 @@ def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading
         hint = f"leave --format texts out; sources with texts: {', '.join(with_texts)}"
         raise UserError(f"the source {options.source} has no texts", hint=hint)
     reading.progress(f"reading {options.source}", 0.0)
+    reading = replace(reading, dialect=Dialect(missing=("",)), taken=[])  # a known format
     rows = read(expand(inputs), reading)
     if isinstance(rows, RawRows):
         changed = [name for name in ("split", *GRADED_ONLY) if not is_default(options, name)]
@@ -141,7 +158,7 @@ def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading
                 f"the source {options.source} has official splits and grades",
                 hint=f"leave {flag(changed[0])} out",
             )
-        return drop_named(rows, _listed(options.drop_columns))
+        return drop_named(rows, _listed(options.drop))
     if isinstance(rows, Documents):
         return rows
     columns = PairColumns("query", "candidate", None, None if _wants_time(options) else NONE)
@@ -165,7 +182,7 @@ def _read_pairs(inputs: Sequence[Input], options: Preparation, reading: Reading)
     columns = PairColumns(
         options.query_column, options.candidate_column, options.grade_column, time
     )
-    items = [item for value in inputs for item in _files(value)]
+    items = [item for value in inputs for item in _files(value, options, reading)]
     if not items:
         raise UserError("there is nothing to read", hint="name a file, or a --source")
     tables = []
@@ -175,15 +192,19 @@ def _read_pairs(inputs: Sequence[Input], options: Preparation, reading: Reading)
         if isinstance(item, Path):
             tables.append((name, _read_file(item, columns, options, reading)))
         else:
-            tables.append((name, read_frame(memory.to_frame(item), columns, name, reading)))
+            tables.append(
+                (name, read_frame(memory.to_frame(item, reading), columns, name, reading))
+            )
     return stack(tables)
 
 
 def _read_file(
     path: Path, columns: PairColumns, options: Preparation, reading: Reading
 ) -> pl.LazyFrame:
+    if holds_parquet(path):
+        return read_table(path, columns, reading)
     if path.is_dir():
-        raise UserError(f"{path} is a folder", hint=f"name its files: '{path}/*.parquet'")
+        raise UserError(f"{path} is a folder", hint=f"name its files: '{path}/*.csv'")
     if options.format is None and is_text(path) and keel.looks_like_keel(path):
         raise UserError(
             f"{path.name} is a KEEL file of graded rows, not of pairs", hint="add --format features"
@@ -236,11 +257,15 @@ def read_tables(options: Preparation, reading: Reading, rows: Rows) -> SideTable
                 hint=f"leave --{side}-{what} out: the rows have their own {what}",
             )
         reading.progress(f"reading {side} {what}", 0.0)
-        usual = reading.columns.get(side)
+        if isinstance(table, str | Path):
+            (table,) = _files(table, options, reading)
+        usual, dialect = reading.columns.get(side), reading.dialect
         if what == "features":
-            tables[what][side] = open_table(table, usual=usual)
+            tables[what][side] = open_table(table, usual=usual, dialect=dialect)
         else:
-            texts = open_texts(table, usual, options.text_column, header=options.header)
+            texts = open_texts(
+                table, usual, options.text_column, header=options.header, dialect=dialect
+            )
             if own_table is not None:
                 if any(one.bags is not None for one in own.values()):
                     raise UserError(

@@ -6,11 +6,14 @@ The command line reads them from here, so this module imports neither torch nor 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankfold.config import Settings, check, setting
 from rankfold.data.read.columns import NONE
 from rankfold.errors import UserError
+
+if TYPE_CHECKING:
+    from rankfold.data.read.dialect import Dialect
 
 Input = Any
 """A path or glob, or a table in memory; ``memory.ACCEPTED`` lists them."""
@@ -19,9 +22,9 @@ _PAIR_COLUMNS = ("query_column", "candidate_column", "grade_column", "time_colum
 _TEXTS_ONLY = ("text_column", "label_separator", "content", "tokens", "vocabulary")
 _MIN_PAIRS = ("min_query_pairs", "min_candidate_pairs", "kcore")
 _FILTERS = ("min_grade", "exclude_self", *_MIN_PAIRS, "fold_in", "duplicates")
-_PAIRS_ONLY = ("candidate_column", "time_column", "header", *_TEXTS_ONLY, *_FILTERS, "shards")
-GRADED_ONLY = ("grades", "drop_columns", "image_size")
-_SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "train")
+_PAIRS_ONLY = ("candidate_column", "header", *_TEXTS_ONLY, *_FILTERS, "shards")
+GRADED_ONLY = ("grades", "drop", "image_size")
+_SET_BY_GRADED_SOURCE = ("query_column", "grade_column", "time_column", "train")
 
 
 class _RegistryNames(Collection[str]):
@@ -46,7 +49,39 @@ _TOKEN_KINDS = _RegistryNames("rankfold.data.build.tokens", "KINDS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preparation(Settings):
+class TableOptions(Settings):
+    """How tables of text are written."""
+
+    separator: str | None = setting(
+        None, help="the mark between columns of text tables, or 'tab' (default: detected)"
+    )
+    decimal: str = setting(".", choices=(".", ","), help="the decimal mark of text tables")
+    encoding: str | None = setting(
+        None, help="the encoding of text files, such as latin-1 or utf-16 (default: UTF-8)"
+    )
+    missing: str | Sequence[str] | None = setting(
+        None,
+        help="words that mean no value, in every column: A,B,... (default: NULL, NA, NaN, None and "
+        "the like in keys and grades; '': empty text only)",
+    )
+
+    @property
+    def dialect(self) -> "Dialect":
+        from rankfold.data.read.dialect import Dialect, check_encoding
+
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        mark = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.separator or "", self.separator)
+        if mark is not None and (len(mark) != 1 or mark in '"\r\n'):
+            hint = "name one character, such as ';', or 'tab'"
+            raise UserError(f"`separator` must be one character, got {mark!r}", hint=hint)
+        words = self.missing.split(",") if isinstance(self.missing, str) else self.missing
+        listed = None if words is None else ("", *(word.strip() for word in words))
+        return Dialect(mark, self.decimal, listed, getattr(self, "time_format", None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation(TableOptions):
     """The options of ``prepare``."""
 
     source: str | None = setting(
@@ -66,6 +101,11 @@ class Preparation(Settings):
     grade_column: str | None = setting(None, help="the column of grades; 'none': ignore grades")
     time_column: str | None = setting(None, help="the column of times; 'none': ignore times")
     text_column: str | None = setting(None, help="the column of texts")
+    time_format: str | None = setting(
+        None,
+        help="how times are written: day-first, month-first, or a format such as '%d.%m.%Y %H:%M' "
+        "(default: guessed)",
+    )
     header: bool = setting(
         True, help="the first line names the columns; else they are column_0, column_1 and so on"
     )
@@ -101,7 +141,7 @@ class Preparation(Settings):
     grades: str | Sequence[Any] | None = setting(
         None, help="the grades of features, lowest first (default: ascending numbers)"
     )
-    drop_columns: str | Sequence[str] | None = setting(None, help="columns of features to drop")
+    drop: str | Sequence[str] | None = setting(None, help="columns of features to leave out")
     image_size: int = setting(
         64, at_least=1, at_most=4096, help="pixels per side of images from files (features)"
     )
@@ -123,7 +163,7 @@ class Preparation(Settings):
         None,
         help="shares of each query's pairs or each grade's rows (default: 0.8,0.1,0.1), of whole "
         "queries ('queries:0.8,0.1,0.1', the default for texts; 'queries:1000,1000': numbers for "
-        "validation and test), 'last', or 'time:T'",
+        "validation and test), 'last', 'time:T', or for features 'group:COLUMN': whole groups",
     )
     fold_in: float | None = setting(
         None,
@@ -140,6 +180,14 @@ class Preparation(Settings):
     def __post_init__(self) -> None:
         check(self)
         _check_kind(self)
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether the rows have grades and features, in place of pairs."""
+        from rankfold.data.sources import SOURCES
+
+        graded_source = self.source is not None and SOURCES[self.source].graded
+        return graded_source or self.format == "features"
 
     @property
     def keeps_splits(self) -> bool:
@@ -171,7 +219,7 @@ def _check_kind(options: Preparation) -> None:
     from rankfold.data.sources import SOURCES
 
     graded_source = options.source is not None and SOURCES[options.source].graded
-    is_graded = graded_source or options.format == "features"
+    is_graded = options.is_graded
     unused: Sequence[str] = _PAIRS_ONLY if is_graded else GRADED_ONLY
     rows = "graded rows" if is_graded else "pairs"
     if graded_source:

@@ -11,7 +11,7 @@ import polars as pl
 
 from rankfold import config, storage
 from rankfold.data import folder
-from rankfold.data.build import graded, side_features, split
+from rankfold.data.build import graded, graded_split, side_features, split
 from rankfold.data.build.align import keyed_pairs, own_pairs
 from rankfold.data.build.dataset import from_sparse, to_dataset
 from rankfold.data.build.grades import GradedRows
@@ -29,11 +29,12 @@ from rankfold.data.build.side_features import SideTables
 from rankfold.data.inputs import check_tables, read_inputs, read_tables
 from rankfold.data.options import Input, Preparation
 from rankfold.data.read import memory
-from rankfold.data.read.reading import Reading
+from rankfold.data.read.reading import Reading, Taken
 from rankfold.data.read.results import Documents
 from rankfold.data.sources import SOURCES
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
+from rankfold.notebook import shown
 from rankfold.types import (
     SPLITS,
     TRAIN,
@@ -42,40 +43,71 @@ from rankfold.types import (
     Interactions,
     Progress,
     Vocabulary,
-    silent,
 )
 
+_FEWEST_KEYS = 10  # of which each chose itself only, for an error
 Filter = tuple[str, Callable[[Pairs], Pairs], str]
 """The name, the function, and a hint if it leaves nothing."""
 
 
+@config.explicit(Preparation)
 def prepare(
-    *inputs: Input, out: str | Path | None = None, progress: Progress = silent, **options: Any
+    *inputs: Input,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Progress = shown,
+    echo: Callable[[Taken], None] = lambda _taken: None,
+    **options: Any,
 ) -> Dataset:
     """Prepare interactions, documents or graded rows for fitting; with ``out``, as a folder.
 
-    ``options`` are the fields of ``Preparation``. Equal seeds give equal splits, whatever the order
-    of the rows.
+    Equal seeds give equal splits, whatever the order of the rows.
+
+    Args:
+        inputs: paths, globs, or tables in memory.
+        out: the folder to write.
+        overwrite: also replace a folder of another kind: a model, or data of another kind.
+        progress: called with what is done, and the share of it.
+        echo: called with the columns that were taken, and three rows, of each table.
+        options: see below.
     """
     chosen = config.build(Preparation, options)
     check_tables(chosen)
     if out is not None:
-        storage.check_writable(Path(out), "data")
+        check_replaceable(Path(out), overwrite=overwrite, graded=chosen.is_graded)
     with storage.scratch() as scratch:
-        reading = Reading(scratch, progress=progress)
-        rows = read_inputs(inputs, chosen, reading)
+        reading = Reading(scratch, progress=progress, dialect=chosen.dialect)
+        try:
+            rows = read_inputs(inputs, chosen, reading)
+        finally:
+            for taken in reading.taken:
+                echo(taken)
         tables = read_tables(chosen, reading, rows)
         if isinstance(rows, GradedRows):
             progress("splitting", 0.0)
-            splits = graded.assign(rows, chosen.split, chosen.validation_share, chosen.seed)
+            splits = graded_split.assign(rows, chosen.split, chosen.validation_share, chosen.seed)
             data = graded.assemble(rows, splits, reading)
         else:
             data = _assemble(rows, tables, chosen, reading)
     if out is None:
         return data
     progress("writing", 0.0)
-    folder.save(data, Path(out), chosen.shards)
+    folder.save(data, Path(out), chosen.shards, overwrite=overwrite)
     return folder.load(out)
+
+
+def check_replaceable(path: Path, *, overwrite: bool, graded: bool) -> None:
+    """A UserError if the data must not replace what is at ``path``."""
+    storage.check_writable(path, "data", overwrite=overwrite)
+    if overwrite or not (path / storage.MANIFEST).exists():
+        return
+    present = storage.read(path).manifest["data_kind"]
+    if (present == "graded") is not graded:
+        kinds = {True: "graded rows", False: "pairs"}
+        raise storage.OtherKindError(
+            f"{path} holds {kinds[not graded]}; {kinds[graded]} would replace them",
+            hint="choose another --out, or use --overwrite",
+        )
 
 
 def as_data(data: Any, comm: Comm = SINGLE_PROCESS) -> Dataset:
@@ -111,6 +143,7 @@ def _assemble(
     if len(pairs) == 0:
         problem = "there are no usable rows" if n_read else "the input has no rows"
         raise UserError(problem, hint=reading.bad.hint())
+    _check_sides(pairs, queries, candidates)
     reading.progress("filtering", 0.0)
     given = rows.excluded if isinstance(rows, Documents) else None
     for name, keep, hint in _filters(pairs, options, queries, candidates, given):
@@ -132,7 +165,9 @@ def _assemble(
     pairs, keys = side_features.join(pairs, {"query": queries, "candidate": candidates}, tables)
     kind, size = options.tokens, options.vocabulary
     sides = side_features.describe(pairs, keys, tables, kind, size, reading.progress)
-    source = {} if options.source is None else {"source": options.source}
+    source: dict[str, Any] = {} if options.source is None else {"source": options.source}
+    if reading.taken:
+        source["columns"] = reading.taken[0].columns
     history = {**source, "rows": n_read, "dropped": dropped, **sides.summary}
     data = to_dataset(pairs, keys, sides, history)
     both = data.queries, data.candidates
@@ -140,6 +175,17 @@ def _assemble(
     if _excludes_self(options):
         excluded = own_pairs(*both) if excluded is None else excluded.union(own_pairs(*both))
     return replace(data, excluded=excluded)
+
+
+def _check_sides(pairs: Pairs, queries: pl.Series, candidates: pl.Series) -> None:
+    """A UserError if each query chose itself only: one column was taken for both sides."""
+    if len(queries) == len(candidates) >= _FEWEST_KEYS and queries.dtype == candidates.dtype:
+        own = Vocabulary.of(candidates).find(queries).numpy()
+        if bool((own[pairs.queries] == pairs.candidates).all()):
+            raise UserError(
+                "query and candidate are equal in every row",
+                hint="name other columns: --query-column NAME and --candidate-column NAME",
+            )
 
 
 def _excludes_self(options: Preparation) -> bool:

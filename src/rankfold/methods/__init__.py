@@ -1,5 +1,6 @@
 """The methods. To add one: one file in its family's folder, one line here, one test."""
 
+from rankfold.config import plugins
 from rankfold.errors import find
 from rankfold.methods.als import implicit, rg
 from rankfold.methods.closed_form import blend, ease, popularity, puresvd, rg2, rg2_plain
@@ -57,6 +58,7 @@ METHODS: dict[str, Method] = {
     "trees": trees.METHOD,
 }
 METHODS["blend"] = blend.blend_of(METHODS)
+METHODS |= plugins("rankfold.methods")
 
 
 def find_method(name: str) -> Method:

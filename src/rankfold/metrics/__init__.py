@@ -13,8 +13,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from torch import Tensor
 
+from rankfold.config import plugins
 from rankfold.errors import UserError
-from rankfold.metrics.coverage import coverage
+from rankfold.metrics.beyond import calibration, diversity, novelty, serendipity
+from rankfold.metrics.coverage import coverage, gini
 from rankfold.metrics.graded import GRADED_METRICS
 from rankfold.metrics.hits import (
     average_precision,
@@ -40,9 +42,9 @@ class Metric(NamedTuple):
     ordered: bool  # whether the order of the first k results matters
     best: PerQuery | None = None  # the largest value that a list of k results can have
     more_is_better: bool = True  # False: methods are not ranked by it
-    reads: Literal["truth", "popularity", "propensity"] = "truth"
+    reads: Literal["truth", "popularity", "propensity", "taste"] = "truth"
     """``"popularity"`` reads ``popularity_rank`` instead of the truth, ``"propensity"`` reads
-    ``inverse_propensity`` as well as the truth; see ``judge``."""
+    ``inverse_propensity`` as well as the truth, ``"taste"`` reads ``taste``; see ``judge``."""
 
 
 class CatalogMetric(NamedTuple):
@@ -67,9 +69,17 @@ METRICS: dict[str, Metric] = {
     "psp-raw": Metric(psp, ordered=False, reads="propensity"),
     "psn": Metric(psn, ordered=True, best=psn_best, reads="propensity"),
     "psn-raw": Metric(psn, ordered=True, reads="propensity"),
+    "novelty": Metric(novelty, ordered=False, reads="taste"),
+    "diversity": Metric(diversity, ordered=False, reads="taste"),
+    "serendipity": Metric(serendipity, ordered=False, reads="taste"),
+    "calibration": Metric(calibration, ordered=False, more_is_better=False, reads="taste"),
 }
 
-CATALOG_METRICS: dict[str, CatalogMetric] = {"coverage": CatalogMetric(coverage)}
+CATALOG_METRICS: dict[str, CatalogMetric] = {
+    "coverage": CatalogMetric(coverage),
+    "gini": CatalogMetric(gini, more_is_better=False),
+}
+METRICS |= plugins("rankfold.metrics")
 
 _NAMES = (*METRICS, *CATALOG_METRICS)
 _SYNONYMS = {"p": "precision", "r": "recall", "n": "ndcg", "hr": "hit", "psndcg": "psn"}

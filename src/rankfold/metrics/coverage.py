@@ -1,4 +1,4 @@
-"""Coverage: the share of candidates that any query got. One value for all queries."""
+"""Coverage and Gini: how many candidates any query got, and how evenly. One value for all."""
 
 import torch
 from torch import Tensor
@@ -14,6 +14,21 @@ def coverage(returned: Tensor) -> Tensor:
     Returns a scalar, and 0 without candidates.
     """
     return (returned > 0).sum() / max(len(returned), 1)
+
+
+def gini(returned: Tensor) -> Tensor:
+    """The Gini coefficient of how often candidates were returned, from ``count_returned`` [N].
+
+    With the counts in ascending order, r_1 to r_N::
+
+        gini = sum_i (2 i - N - 1) r_i / (N sum_i r_i)
+
+    Returns a scalar: 0 if all are returned equally often, nearly 1 if one is always, 0 for none.
+    """
+    ascending = returned.double().sort().values
+    n, total = len(ascending), float(ascending.sum())
+    places = 2 * torch.arange(1, n + 1, dtype=torch.float64) - n - 1
+    return ((places * ascending).sum() / max(n * total, 1.0)).float()
 
 
 def count_returned(ids: Tensor, k: int, n_candidates: int) -> Tensor:

@@ -12,6 +12,15 @@ from torch import Tensor
 from rankfold.types import Interactions
 
 
+class Taste(NamedTuple):
+    """What the training pairs say about B queries and about the candidates."""
+
+    histories: Interactions  # B rows
+    choosers: Interactions  # N rows: the training queries of each candidate
+    ranks: Tensor  # [N] popularity ranks
+    groups: Tensor  # [N] int64, of head, torso and tail
+
+
 class Judged(NamedTuple):
     """The results of B queries, and the best that they could have been.
 
@@ -25,6 +34,7 @@ class Judged(NamedTuple):
     popularity_rank: Tensor | None  # [N] float32, 1 for the most popular; None: not needed
     weights: Tensor | None  # [B, K] float32, 1/p of each returned positive, else 0
     ideal_weights: Tensor | None  # [B, K] float32, 1/p of the query's positives, descending, then 0
+    taste: Taste | None = None  # None: not needed
 
 
 def judge(
@@ -32,12 +42,13 @@ def judge(
     truth: Interactions,
     popularity_rank: Tensor | None = None,
     inverse_propensity: Tensor | None = None,
+    taste: Taste | None = None,
 ) -> Judged:
     """Look up each returned candidate in the truth of its query.
 
     Memory is that of the pairs of ``truth`` and of [B, K], never of [B, N]. Row b of ``truth``
     holds the positives of the query of ``ids[b]``. The functions `popularity_rank` and
-    `inverse_propensity` give the other arguments, [N].
+    `inverse_propensity` give the next arguments, [N], ``beyond.taste_of`` the last.
     """
     if len(ids) != truth.n_queries:
         raise ValueError(f"different row counts: {len(ids)} of ids, {truth.n_queries} of truth")
@@ -57,6 +68,7 @@ def judge(
         popularity_rank=popularity_rank,
         weights=weights,
         ideal_weights=ideal_weights,
+        taste=taste,
     )
 
 

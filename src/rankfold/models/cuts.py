@@ -38,10 +38,11 @@ def find_cuts(
 ) -> Tensor:
     """The score that a row must exceed to get a grade above k; [G - 1], non-decreasing.
 
-    At most a share ``rate`` of the kept rows of grade <= k exceeds cut k. With a confidence, so few
-    exceed it that the share among all rows of grade <= k is at most ``rate`` with that probability,
-    for each k by itself; a UserError if there are too few rows for that. The cut is halfway to the
-    next score of a kept row. A cut below the previous one is raised to it, so that fewer rows pass.
+    So few kept rows of grade <= k exceed cut k that the mean share among all rows of grade <= k is
+    at most ``rate``, over samples of kept rows: floor(rate (n + 1)) - 1 of n, none if that is below
+    0. With a confidence, the share itself is at most ``rate`` with that probability, for each k by
+    itself; a UserError if there are too few rows for that. The cut is halfway to the next score of
+    a kept row. A cut below the previous one is raised to it, so that fewer rows pass.
     Without a kept row of grade <= k, cut k is cut k + 1, and the last one is inf.
     """
     check_fpr(rate)
@@ -52,14 +53,20 @@ def find_cuts(
     for k in reversed(range(len(names) - 1)):
         negatives = scores[grades <= k]
         n = len(negatives)
-        allowed = _share_of(rate, n) if confidence is None else most_allowed(n, rate, confidence)
+        allowed = (
+            _mean_allowed(n, rate) if confidence is None else most_allowed(n, rate, confidence)
+        )
         own[k] = _halfway(cut(negatives, allowed), scores) if n else own[k + 1]
     return own[:-1].cummax(dim=0).values
 
 
-def _share_of(rate: float, n: int) -> int:
+def _mean_allowed(n: int, rate: float) -> int:
+    """How many of n negatives may exceed a cut so that its true rate is ``rate`` on average.
+
+    The share of all negatives above the (m + 1)-th largest of n is (m + 1) / (n + 1) on average.
+    """
     share = exact(rate)
-    return n * share.numerator // share.denominator
+    return max(0, (n + 1) * share.numerator // share.denominator - 1)
 
 
 def _halfway(lowest: Tensor, scores: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from rankfold.errors import UserError, pluralize
 from rankfold.methods import METHODS
 from rankfold.metrics.isotonic import Steps, isotonic
 from rankfold.models import cuts
+from rankfold.models.cards import model_card
 from rankfold.models.explain import contributions, names_of_columns, no_explanation
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
@@ -39,6 +40,9 @@ class Grader:
 
     def __repr__(self) -> str:
         return f"<Grader {self.model.method}: {' < '.join(self.names)}>"
+
+    def _repr_html_(self) -> str:
+        return model_card(self.model, {"grades": ", ".join(self.names)})
 
     @cached_property
     def names(self) -> list[str]:

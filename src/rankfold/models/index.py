@@ -10,7 +10,8 @@ from rankfold.index import build as indexes
 from rankfold.models.load import from_folder, kind_of
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import has_own_search
-from rankfold.types import Progress, silent
+from rankfold.notebook import shown
+from rankfold.types import Progress
 
 
 def add_index(
@@ -20,7 +21,7 @@ def add_index(
     recall: float = indexes.DEFAULT_RECALL,
     similar: bool = False,
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress = shown,
 ) -> dict[str, Any]:
     """Build an index of a model's candidates, measure its recall, and keep it in the folder.
 

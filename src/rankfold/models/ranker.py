@@ -15,8 +15,10 @@ from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import update
+from rankfold.models.cards import model_card
 from rankfold.models.conditions import Conditions
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.reasons import CONTRIBUTIONS
 from rankfold.models.rules import Rules
 from rankfold.models.search import (
     Searcher,
@@ -63,6 +65,10 @@ class Ranker:
         sizes = f"{len(self.queries)} queries x {len(self.candidates)} candidates"
         return f"<Ranker {self.model.method}: {sizes}>"
 
+    def _repr_html_(self) -> str:
+        sizes = f"{len(self.queries):,} queries x {len(self.candidates):,} candidates"
+        return model_card(self.model, {"ranks": sizes})
+
     def search(  # noqa: PLR0913
         self,
         queries: Key | Sequence[Key] | None = None,
@@ -79,6 +85,7 @@ class Ranker:
         boost: Mapping[str, float] | None = None,
         at_most: Mapping[str, int] | None = None,
         diversity: float = 0.0,
+        explain: bool | int = False,
     ) -> Ranking:
         """The best ``k`` candidates for queries, a history or texts, or similar to candidates.
 
@@ -101,6 +108,8 @@ class Ranker:
             at_most: how many results may have the same value of a feature: ``{"brand": 2}``.
             diversity: 0 keeps the order of scores; towards 1, results differ more from each other
                 (maximal marginal relevance by the cosine of vectors).
+            explain: also say which candidates of the history, or words of the text, raise each
+                score; a number: at most so many, True: 5.
         """
         given = {"queries": queries, "history": history, "text": text, "candidates": candidates}
         given = {by: value for by, value in given.items() if value is not None}
@@ -124,6 +133,7 @@ class Ranker:
             include_seen,
             where,
             Rules(pin=_listed(pin), boost=boost or {}, at_most=at_most or {}, diversity=diversity),
+            CONTRIBUTIONS if explain is True else int(explain),
         )
         (answer,) = search(self, [request])
         if isinstance(answer, UnknownKey):

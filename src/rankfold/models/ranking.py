@@ -7,7 +7,7 @@ best rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.errors import pluralize
+from rankfold.models.reasons import Explanation, explain
 from rankfold.models.rules import NO_RULES, Rules, by_rules
 from rankfold.models.search import NO_FILTER, Filter, union
 from rankfold.types import Interactions, Key, Side, Tabular, Texts, TopK, Vocabulary, from_pairs
@@ -47,6 +48,7 @@ class Ranking(Tabular):
     scores: NDArray[np.float32]  # [B, K], -inf beyond the end of a list
     texts: list[list[str | None]] | None = None  # beside the keys; None: no candidate has one
     inputs: Sequence[Any] = ()  # of each list; keys as the model holds them
+    explanations: list[list[Explanation]] | None = None  # of each result, if asked for
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -70,6 +72,9 @@ class Ranking(Tabular):
         }
         if self.texts is not None:
             columns["text"] = pl.Series([*chain(*self.texts)], dtype=pl.String)
+        if self.explanations is not None:
+            words = map(str, chain(*self.explanations))
+            columns["because"] = pl.Series([*words], dtype=pl.String)
         return pl.DataFrame(columns)
 
     def _repr_html_(self) -> str:
@@ -92,6 +97,7 @@ class SearchSpec:
     include_seen: bool = False  # also return what the query chose before
     where: str | None = None  # only candidates whose features meet this condition
     rules: Rules = NO_RULES
+    explain: int = 0  # the number of contributions to each score
 
 
 class UnknownKey(NamedTuple):
@@ -109,7 +115,7 @@ def search(
     Args:
         ranker: a model.
         specs: they agree in ``by``, ``include_seen``, ``allow`` and ``where``. A spec with
-            rules is searched alone.
+            rules or explanations is searched alone.
         depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
     """
     answers = _find(ranker, specs)
@@ -239,6 +245,10 @@ def _rank(
         part = ids[start:stop, : spec.k], scores[start:stop, : spec.k]
         given = spec.inputs if keys is None else listed(keys.keys, own)
         rankings.append(_in_keys(ranker.candidates, *part, given))
+    if first.explain:
+        top = TopK(top.ids[:, : first.k], top.scores[:, : first.k])
+        explanations = explain(ranker, first.by, inputs, top, first.explain)
+        rankings = [replace(rankings[0], explanations=explanations)]
     return rankings
 
 

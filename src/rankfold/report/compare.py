@@ -1,7 +1,7 @@
 """The results of ``rankfold compare`` as one self-contained HTML file.
 
-``compare.html.jinja`` is the page; this module computes its tables and charts. jinja2 escapes all
-text that comes from data; charts escape their own text. Importing this needs the extra ``report``.
+``compare.html.jinja`` is the page; this module computes its tables and charts. Importing this needs
+the extra ``report``.
 """
 
 import math
@@ -9,11 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
-
 from rankfold import storage
 from rankfold.metrics import more_is_better
-from rankfold.report import chart, scales
+from rankfold.report import chart, page, scales
 from rankfold.report import format as formats
 from rankfold.report import summary as summaries
 from rankfold.report.chart import Point, Series
@@ -22,7 +20,6 @@ from rankfold.report.published import published_figures
 from rankfold.report.scales import Scale
 from rankfold.report.summary import Entry, mean_of
 
-_TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 MAX_STEPS = 60  # points of a line
 _MIN_LOG_RATIO = 8.0  # of the ends of a swept setting, for a log scale
 Results = Mapping[str, Any]
@@ -53,19 +50,7 @@ def write(results: Results, path: Path) -> None:
 
 def render(results: Results) -> str:
     """The page as HTML."""
-    page = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    page.filters |= {
-        "number": formats.number,
-        "signed": formats.signed,
-        "p_value": formats.p_value,
-        "duration": formats.duration,
-        "size": formats.size,
-        "count": formats.count,
-        "setting": formats.setting,
-        "sample": chart.sample,
-        "shorten": scales.shorten,
-    }
-    return page.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(values(results))
+    return page.render("compare.html.jinja", values(results))
 
 
 def values(results: Results) -> dict[str, Any]:
@@ -73,9 +58,6 @@ def values(results: Results) -> dict[str, Any]:
     ranking = summaries.ranked(results)
     return {
         "results": results,
-        "light": chart.LIGHT,
-        "dark": chart.DARK,
-        "chart_css": chart.css(),
         "summary": summaries.summary(results),
         "verdicts": summaries.verdicts(results, tested(results)),
         "ranking": ranking,

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from rankfold import __version__
 from rankfold.errors import UserError
 from rankfold.models.ranking import SearchSpec
+from rankfold.models.reasons import CONTRIBUTIONS
 from rankfold.models.rules import Rules
 from rankfold.models.search import ranks_by_text
 from rankfold.serve import schema
@@ -169,7 +170,8 @@ async def _search(
         at_most=given.at_most or {},
         diversity=given.diversity,
     )
-    others = (given.exclude or (), given.allow, given.include_seen, given.where, rules)
+    most = CONTRIBUTIONS if given.explain else 0
+    others = (given.exclude or (), given.allow, given.include_seen, given.where, rules, most)
     is_flat = by == "history" and not any(isinstance(entry, list) for entry in value)
     inputs = [value] if is_flat or isinstance(value, str) else value  # one entry per ranking
     spec = SearchSpec(by, inputs, given.k, *others)

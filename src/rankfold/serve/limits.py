@@ -18,6 +18,7 @@ class Limits:
     rows: int = 2048  # rows to grade in a request
     k: int = 1000
     results: int = 50_000  # in a response: rankings times k
+    explained: int = 1000  # results with explanations in a response
     keys: int = 10_000  # in a history, in exclude, in allow
     excluded: int = 500_000  # in a request: rankings times keys in exclude
     text: int = 10_000  # characters in a text

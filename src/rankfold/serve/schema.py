@@ -48,6 +48,7 @@ class SearchRequest(StrictModel):
     boost: dict[str, float] = Field(default_factory=dict)
     at_most: dict[str, int] = Field(default_factory=dict)
     diversity: float = 0.0
+    explain: bool = False
     include_seen: bool = False
 
 
@@ -118,6 +119,10 @@ def search_request(limits: Limits) -> type[SearchRequest]:
         "diversity": (
             Annotated[float, Field(ge=0, le=1)],
             Field(default=0.0, description="0: by score; towards 1: results that differ more"),
+        ),
+        "explain": (
+            bool,
+            Field(default=False, description="also say what raises each score most"),
         ),
         "include_seen": (
             bool,
@@ -222,10 +227,19 @@ class ErrorResponse(BaseModel):
     hint: str
 
 
+class Reason(BaseModel):
+    key: str | int
+    score: float | None
+    text: str | None = None
+
+
 class ScoredCandidate(BaseModel):
     candidate: str | int
     score: float | None
     text: str | None = None
+    because: list[Reason] | None = None
+    rest: float | None = None
+    exact: bool | None = None
 
 
 class Ranking(BaseModel):

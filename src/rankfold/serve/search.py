@@ -27,13 +27,19 @@ def _depth_of(request: SearchSpec) -> int:
 
 def group_of(request: SearchSpec) -> Hashable:
     """Requests with an equal group share a search: it holds all that a search depends on."""
-    alone = id(request) if request.allow is not None or request.rules else None
+    alone = id(request) if request.allow is not None or request.rules or request.explain else None
     return request.by, _depth_of(request), request.include_seen, request.where, alone
 
 
 def check_size(request: SearchSpec, limits: Limits) -> None:
     """An HttpError for a request whose cost, a product of two sizes, is too large."""
     lists = len(request.inputs)
+    if request.explain and lists * request.k > limits.explained:
+        raise HttpError(
+            400,
+            f"explain: {lists:,} lists of {request.k:,} are more than {limits.explained:,} results",
+            "explain fewer lists, or use a smaller k",
+        )
     if lists * request.k > limits.results:
         raise HttpError(
             400,
@@ -69,6 +75,9 @@ def _document(ranking: Ranking) -> bytes:
         {"query": query, "candidates": _entries(keys, scores, shown)}
         for query, keys, scores, shown in lists
     ]
+    for result, explanations in zip(results, ranking.explanations or (), strict=False):
+        for entry, explanation in zip(result["candidates"], explanations, strict=True):
+            entry |= explanation.to_json()
     return to_json({"results": results}, inf_nan_mode="null")
 
 

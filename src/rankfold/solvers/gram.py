@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from rankfold.kernels.sparse import row_sums
+from rankfold.solvers.work import Work
 from rankfold.types import Interactions
 
 TILE = 512  # columns: products of larger tiles are no faster
 
 
-def gram(rows: Interactions, query_weight: Tensor, scale: Tensor, memory_budget: int) -> Tensor:
+def gram(
+    rows: Interactions, query_weight: Tensor, scale: Tensor, memory_budget: int
+) -> Work[Tensor]:
     """diag(s) R^T diag(w) R diag(s), its lower triangle; [N, N] float32.
 
     The upper triangle is undefined outside of the tiles on the diagonal.
@@ -37,10 +40,11 @@ def gram(rows: Interactions, query_weight: Tensor, scale: Tensor, memory_budget:
         dense[queries, part.query_of_pair().long()] = weight[queries]
         sums = row_sums(columns.part(start, n), dense)
         torch.mul(sums, scale[start:, None] * scale[own], out=result[start:, own])
+        yield 1 - (1 - stop / n) ** 2
     return result
 
 
-def invert(matrix: Tensor) -> Tensor:
+def invert(matrix: Tensor) -> Work[Tensor]:
     """The inverse of a symmetric positive definite matrix, in its own memory; [N, N].
 
     Only the lower triangle is read. Each step sweeps the tile K of columns: with D = A_KK^-1,
@@ -61,6 +65,7 @@ def invert(matrix: Tensor) -> Tensor:
         matrix[own, :start] = product[:start].T
         matrix[stop:, own] = product[stop:]
         matrix[own, own] = -inverse
+        yield stop / n
     for start, stop in tiles(n, TILE):
         matrix[start:stop, :stop].neg_()
         matrix[:start, start:stop] = matrix[start:stop, :start].T

@@ -135,12 +135,13 @@ def _solved(
         places: L everywhere, before and after; at least B rows, [., N + 1].
     """
     (count, length), known, strong = ids.shape, right > 0, min(STRONG, ids.shape[1])
-    none = places.shape[1] - 1
+    none, width = places.shape[1] - 1, lists.weights.shape[1]
     ids = ids.where(known, none)
     places[:count].scatter_(1, ids, torch.arange(length, device=ids.device).expand(count, -1))
     near = index[:, :strong].flatten()
-    values = lists.weights.index_select(0, near).view(count, -1)
-    others = lists.ids.index_select(0, near).view(count, -1).long().masked_fill_(values == 0, none)
+    values = lists.weights.index_select(0, near).view(count, strong * width)
+    others = lists.ids.index_select(0, near).view(count, strong * width).long()
+    others.masked_fill_(values == 0, none)
     others += torch.arange(count, device=ids.device)[:, None] * places.shape[1]
     target = places.view(-1).index_select(0, others.flatten()).view(count, strong, length)
     places[:count].scatter_(1, ids, length)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rankfold.kernels.sparse import row_sums
 from rankfold.solvers.gram import tiles
+from rankfold.solvers.work import Work
 from rankfold.types import Interactions
 
 TOLERANCE = 3e-3  # of a column's residual, relative
@@ -66,7 +67,7 @@ def solve(gram: Gram, shift: Tensor, block: Tensor, tolerance: float = TOLERANCE
     return result
 
 
-def inverse(gram: Gram, shift: Tensor, memory_budget: int) -> Tensor:
+def inverse(gram: Gram, shift: Tensor, memory_budget: int) -> Work[Tensor]:
     """(G + diag(shift))^-1, some columns at a time; [N, N]."""
     n = len(shift)
     result = shift.new_empty(n, n)
@@ -75,6 +76,7 @@ def inverse(gram: Gram, shift: Tensor, memory_budget: int) -> Tensor:
         block = shift.new_zeros(n, stop - start)
         block[start:stop].fill_diagonal_(1.0)
         result[start:stop] = solve(gram, shift, block, EXACT).T
+        yield stop / n
     return result
 
 

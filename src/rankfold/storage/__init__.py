@@ -6,6 +6,7 @@ contains its hash, and the file never changes. Files that the manifest no longer
 the next write, for readers that still hold the old manifest.
 """
 
+from rankfold.storage.destination import OtherKindError as OtherKindError
 from rankfold.storage.destination import check_destination as check_destination
 from rankfold.storage.destination import check_named as check_named
 from rankfold.storage.destination import check_writable as check_writable

@@ -23,12 +23,16 @@ from rankfold.storage.manifest import DATA_FILE, MANIFEST, NAME, read_manifest
 _UNFINISHED = re.compile(rf"\.({NAME.pattern}|{re.escape(MANIFEST)}){MARK.pattern}")
 
 
-def check_writable(path: Path, kind: str) -> None:
+class OtherKindError(UserError):
+    """A folder of another kind would be replaced."""
+
+
+def check_writable(path: Path, kind: str, *, overwrite: bool = False) -> None:
     """A UserError if ``write`` must not replace ``path``; call it before long work."""
     check_destination(path)
     with write_errors(path):
         if (path / MANIFEST).exists():
-            _check_replaceable(path, kind)
+            _check_replaceable(path, kind, overwrite=overwrite)
         elif path.exists() and not (path.is_dir() and all(map(_is_ours, path.iterdir()))):
             raise UserError(
                 f"{path} exists and was not written by rankfold",
@@ -100,14 +104,15 @@ def target(path: Path) -> Iterator[Path]:
             raise
 
 
-def _check_replaceable(path: Path, kind: str) -> None:
+def _check_replaceable(path: Path, kind: str, *, overwrite: bool) -> None:
     hint = "choose another --out, or remove the folder first"
     try:
         present = read_manifest(path)["kind"]
     except UserError as error:
         raise UserError(str(error), hint=hint) from None
-    if present != kind:
-        raise UserError(
+    if present != kind and not overwrite:
+        hint = f"{hint}, or use --overwrite" if kind == "data" else hint
+        raise OtherKindError(
             f"{path} is a {present} folder; a {kind} folder must not replace it", hint=hint
         )
 

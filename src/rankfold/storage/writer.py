@@ -46,6 +46,8 @@ def write(
     meta: Mapping[str, Any],
     files: Mapping[str, Content],
     comm: Comm | None = None,
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Make ``path`` a folder that holds ``files``, or leave it unchanged.
 
@@ -57,13 +59,14 @@ def write(
             another library's format, or a file of an opened folder.
         comm: several processes on one file system that write together, no two of them the same
             name. Rank 0 writes the manifest, with its own ``meta``, after all files.
+        overwrite: also replace a folder of another kind.
     """
     if comm is not None and comm.rank > 0:
         folder = Path(comm.texts("")[0])
         comm.texts(json.dumps(_write_files(folder, files)))
         comm.barrier()
         return
-    check_writable(path, kind)
+    check_writable(path, kind, overwrite=overwrite)
     needed = lambda: sum(map(_size, files.values()))  # noqa: E731
     with write_errors(path, needed), target(path.absolute()) as folder:
         if comm is not None:

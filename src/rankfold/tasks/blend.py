@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rankfold import config
 from rankfold.data.prepare import as_data
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
@@ -16,12 +17,14 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit import fit_plan
 from rankfold.tasks.fit.plan import make_plan
+from rankfold.tasks.options import FitOptions
 from rankfold.types import Dataset, Model, Run, Step
 
 _FROM_MODELS = ("first", "second", "settings", "width", "refit", "resume")  # not options
 _CHANGES = ("added", "extended", "removed")  # notes of what was done to a model after its fit
 
 
+@config.explicit(FitOptions, omit=_FROM_MODELS, more=True)
 def blend(
     models: Sequence[str | Path | Ranker | Grader],
     data: Any,

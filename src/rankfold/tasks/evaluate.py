@@ -13,12 +13,14 @@ from rankfold.errors import UserError
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
+from rankfold.notebook import shown
 from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
 from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking, test_pairs
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
-from rankfold.types import Dataset, Progress, SplitName, silent
+from rankfold.types import Dataset, Progress, SplitName
 
 
+@config.explicit(Certainty)
 def evaluate(
     model: Ranker | Grader | str | Path,
     data: Any,
@@ -29,7 +31,7 @@ def evaluate(
     strata: bool = False,
     index: str = "exact",
     memory_budget: int = 2**30,
-    progress: Progress = silent,
+    progress: Progress = shown,
     **graded: Any,
 ) -> Evaluation | GradedEvaluation:
     """Rank all candidates for every query with a pair in ``split``, or grade its rows.
@@ -52,7 +54,7 @@ def evaluate(
         index: searches vectors: a key of ``INDEXES``.
         memory_budget: bytes for blocks.
         progress: called after each block.
-        graded: for a model that grades, the fields of ``Certainty``.
+        graded: for a model that grades, see below.
     """
     comm = connect()
     model = model if isinstance(model, Ranker | Grader) else load(model)

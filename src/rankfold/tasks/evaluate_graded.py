@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankfold.data.build.graded import gather_rows, hashes
+from rankfold.data.build.graded import gather_rows
+from rankfold.data.build.hashes import hashes
 from rankfold.data.build.profile import describe
 from rankfold.data.folder import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS
@@ -25,12 +26,16 @@ from rankfold.metrics.graded import (
 )
 from rankfold.models.cuts import CALIBRATION, OPERATING
 from rankfold.models.grader import FITTED, Grader, names_of, new_values
+from rankfold.notebook import silent
 from rankfold.tasks.options import GRADED_DEFAULTS, Certainty
 from rankfold.tasks.statistics import graded_draws, interval_of
-from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, silent
+from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName
 
 _DEFAULT_CERTAINTY = Certainty()
-_OPTIONAL = ("operating", "calibration", "calibration_errors", "costs", "drift", "cautions")
+_OPTIONAL = (
+    *("operating", "calibration", "calibration_errors", "cost_curves", "costs", "importance"),
+    *("drift", "cautions"),
+)
 _ERROR_BINS = 10  # of the calibration error
 
 
@@ -66,7 +71,9 @@ class GradedEvaluation:
     operating_on: str = ""  # the rows that the cuts come from: validation or train
     calibration: Sequence[Sequence[Mapping[str, float]]] = ()  # per threshold; empty by default
     calibration_errors: Sequence[float] = ()  # of probabilities, per threshold
+    cost_curves: Sequence[Sequence[Mapping[str, float]]] = ()  # per threshold, with calibration
     costs: Mapping[str, Any] = field(default_factory=dict)  # if costs of errors are given
+    importance: Mapping[str, Any] = field(default_factory=dict)  # of columns, and by what
     drift: Sequence[Mapping[str, Any]] = ()  # each column, compared with the fitted rows
     cautions: Sequence[str] = ()  # for people
 
@@ -131,7 +138,11 @@ def evaluate_graded(
             for k, p in enumerate(above)
             if p is not None
         ],
+        cost_curves=[
+            _cost_curve(p, grades > k) for k, p in enumerate(above) if bins and p is not None
+        ],
         costs={} if costs is None else _expected_costs(above, grades, costs),
+        importance=grader.model.notes.get("importance", {}),
         drift=[shift.to_json() for shift in shifts],
         cautions=_cautions(grader, data, split, comm) + describe(shifts) + why,
     )
@@ -335,7 +346,7 @@ def _curve(
 
 
 def _expected_costs(above: Sequence[Tensor | None], grades: Tensor, costs: Costs) -> dict[str, Any]:
-    """The cost per row at each threshold, and by the share of a miss in both costs."""
+    """The cost per row at each threshold."""
     known = [(p, grades > k) for k, p in enumerate(above) if p is not None]
     if not known:
         raise UserError(
@@ -346,11 +357,13 @@ def _expected_costs(above: Sequence[Tensor | None], grades: Tensor, costs: Costs
         **costs._asdict(),
         "probability": costs.cut,
         "thresholds": [expected_cost(p, positive, costs)._asdict() for p, positive in known],
-        "curves": [
-            [{"miss_share": share, **cost._asdict()} for share, cost in cost_curve(p, positive)]
-            for p, positive in known
-        ],
     }
+
+
+def _cost_curve(probabilities: Tensor, positive: Tensor) -> list[dict[str, float]]:
+    """The cost per row by the share of a miss in the costs of both errors."""
+    curve = cost_curve(probabilities, positive)
+    return [{"miss_share": share, **cost._asdict()} for share, cost in curve]
 
 
 def _plain(values: Tensor) -> list[float | None]:

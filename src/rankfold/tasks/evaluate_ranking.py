@@ -19,6 +19,7 @@ from rankfold.metrics import parse
 from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import Searcher, find_index, ranks_by_text
+from rankfold.notebook import silent
 from rankfold.tasks.options import DEFAULT_METRICS
 from rankfold.tasks.tally import (
     GroupTally,
@@ -30,8 +31,9 @@ from rankfold.tasks.tally import (
     popularity_ranks,
     reads,
     sum_over_ranks,
+    train_taste,
 )
-from rankfold.types import Dataset, Interactions, Progress, SplitName, Tabular, silent
+from rankfold.types import Dataset, Interactions, Progress, SplitName, Tabular
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,16 @@ def evaluate_ranking(
         searcher.popularity = comm.sum(matched.train.candidate_counts())
     places = None if by_text else matched.places
     ranks = popularity_ranks(specs, searcher)
-    tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm)
+    taste = train_taste(specs, matched.train)
+    if taste is not None and comm.size > 1:
+        wrong = next(spec for spec in specs if reads(spec) == "taste")
+        raise UserError(f"{wrong} needs all training pairs", hint="evaluate in one process")
+    tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm, taste)
     groups = groups_of(counts) if strata else {}
     parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}
     for block, ids in lists(searcher, matched.seen, rows, specs, places, progress, given):
         truth = matched.truth.select(block)
-        tally.add(ids, truth)
+        tally.add(ids, truth, block)
         for part in parts.values():
             part.add(ids, truth)
     per_query = tally.per_query()

@@ -21,7 +21,8 @@ from rankfold.errors import UserError
 from rankfold.index.faiss_export import SAMPLE_QUERIES, export_faiss
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import has_own_search
-from rankfold.types import Progress, Side, Vocabulary, silent
+from rankfold.notebook import shown
+from rankfold.types import Progress, Side, Vocabulary
 
 BLOCK_BYTES = 2**26  # of vectors at a time
 
@@ -40,7 +41,7 @@ def export(
     *,
     format: str = "parquet",
     index: bool = True,
-    progress: Progress = silent,
+    progress: Progress = shown,
 ) -> dict[str, Any]:
     """Write the vectors of both sides, their keys, and an index that faiss opens.
 

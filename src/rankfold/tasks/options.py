@@ -8,8 +8,9 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rankfold.config import Settings, check, list_settings, setting
+from rankfold.config import Settings, check, setting
 from rankfold.errors import UserError
+from rankfold.notebook import shown
 
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 GRADED_DEFAULTS = ("tpr@fpr=.01", "tpr@fpr=.05", "tpr@fpr=.1", "pauc@fpr=.1", "auc", "order")
@@ -21,19 +22,6 @@ PATIENCE = (
     "step is kept if validation has fewer than 125 rows"
 )
 _DEVICE = f"the device to compute on: {', '.join(_DEVICES)}"
-
-
-def listed(title: str, config: type[Settings]) -> str:
-    """The settings with their defaults and help, a line each, for a docstring."""
-    lines = [title]
-    for name, default, declared in list_settings(config):
-        shown = "" if default is MISSING else f"={getattr(default, '__name__', repr(default))}"
-        lines.append(f"    {name}{shown}: {declared.help}")
-    return "\n".join(lines)
-
-
-def silent(*_: object) -> None:
-    """A report or progress function that does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +63,10 @@ class FitOptions(Settings):
         at_least=1,
         help="largest table of all candidates in bytes; a larger one is divided among the ranks",
     )
-    report: Callable[..., None] = setting(silent, help="called with the history after each step")
+    report: Callable[..., None] | None = setting(
+        None,
+        help="called with the history after each step; default: a bar in a notebook",
+    )
     comm: Any = setting(
         None, help="the processes that fit together; default: those that torchrun started"
     )
@@ -98,7 +89,7 @@ class TuneOptions(Settings):
     )
     fixed: Mapping[str, Any] = field(default_factory=dict)  # settings that are not searched
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
-    report: Callable[[str, float], None] = setting(silent, help="called after each step")
+    report: Callable[[str, float], None] = setting(shown, help="called after each step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +125,7 @@ class CompareOptions(Settings):
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # one setting and its values
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by name or method
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
-    progress: Callable[[str, float], None] = setting(silent, help="called after each step")
+    progress: Callable[[str, float], None] = setting(shown, help="called after each step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Ranked lists for many queries, or grades for many rows: files in, one file out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import torch
 
 from rankfold import config, storage
 from rankfold.data.build.profile import describe
+from rankfold.data.read import memory
 from rankfold.data.read.files import expand
 from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
 from rankfold.data.read.reading import Reading, spool_frames
@@ -18,13 +20,16 @@ from rankfold.data.read.values import concat
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
 from rankfold.models.grader import Grader, new_values
+from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import best
 from rankfold.models.search import NO_FILTER, Filter, ranks_by_text
+from rankfold.notebook import shown
 from rankfold.tasks.options import GradeOptions, RankOptions
-from rankfold.types import Progress, TopK, silent
+from rankfold.types import Progress, Tabular, TopK
 
 T = TypeVar("T")
+ROWS_SHOWN = 20  # in a notebook
 BLOCK_BYTES = 2**28  # of results at a time
 
 
@@ -38,17 +43,33 @@ class Counts:
     left_out: int = 0  # rows that cannot be used
 
 
-def predict(
-    model: Ranker | Grader,
-    sources: str | Path | Sequence[str | Path],
-    out: str | Path,
-    *,
-    progress: Progress = silent,
-    **options: Any,
-) -> dict[str, Any]:
-    """Rank or grade every row of some files, write a Parquet file, and return counts.
+class Prediction(dict[str, Any], Tabular):
+    """The counts of a prediction; as a table, its lists or grades."""
 
-    A model that ranks writes ``query, rank, candidate, score``. Rows are keys of queries or, for a
+    def __init__(self, counts: Mapping[str, Any], table: pl.LazyFrame) -> None:
+        super().__init__(counts)
+        self._table = table
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row per result of a query, or per graded row."""
+        return self._table.collect()
+
+    def _repr_html_(self) -> str:
+        return str(self._table.head(ROWS_SHOWN).collect()._repr_html_())
+
+
+@config.explicit(RankOptions, GradeOptions)
+def predict(
+    model: Ranker | Grader | str | Path,
+    inputs: Any,
+    out: str | Path | None = None,
+    *,
+    progress: Progress = shown,
+    **options: Any,
+) -> Prediction:
+    """Rank or grade every row of files or a table; with ``out``, write a file.
+
+    A model that ranks gives ``query, rank, candidate, score``. Rows are keys of queries or, for a
     model that ranks by text, texts; for a text, no seen pairs are hidden. A repeated key is ranked
     once. Unknown queries are left out and counted; ``strict`` refuses them. A model that grades
     takes one file of rows with the columns that it was fitted on, and writes ``query, score,
@@ -57,26 +78,55 @@ def predict(
     the fitted rows. Rows that cannot be used are left out; ``dropped`` says which.
 
     Args:
-        model: a model.
-        sources: tables, or for texts also files of lines.
-        out: the file to write.
+        model: a model or its folder.
+        inputs: paths of tables, or for texts also of files of lines; or a polars, pandas or Arrow
+            table.
+        out: the file to write, by its suffix as Parquet, CSV or JSON lines; None: the result is in
+            memory.
         progress: called after each block.
-        options: the fields of ``RankOptions``, or of ``GradeOptions``.
+        options: see below. Some are for models that rank, others for models that grade.
     """
-    files, out = [sources] if isinstance(sources, str | Path) else list(sources), Path(out)
-    if out.is_dir():
-        raise UserError(f"cannot write {out}: it is a folder", hint="name a file")
-    storage.check_destination(out)
-    if out.suffix != ".parquet":
-        hint = f"use {out.with_suffix('.parquet').name}"
-        raise UserError(f"{out} must end in .parquet", hint=hint)
+    model = model if isinstance(model, Ranker | Grader) else load(model)
+    if out is not None:
+        _check_file(Path(out))
     with storage.scratch() as scratch:
         reading = Reading(scratch, progress=progress)
         if isinstance(model, Grader):
-            done = _grade(model, files, out, _options(GradeOptions, options), reading)
+            done, table = _grade(model, _sources(inputs), _options(GradeOptions, options), reading)
         else:
-            done = _rank(model, files, out, _options(RankOptions, options), reading)
-    return done | ({"dropped": reading.bad.summary()} if reading.bad.counts else {})
+            sources = _as_files(inputs, scratch)
+            done, table = _rank(model, sources, _options(RankOptions, options), reading)
+        table = table.collect().lazy() if out is None else _write(table, Path(out))
+    if reading.bad.counts:
+        done["dropped"] = reading.bad.summary()
+    return Prediction(done, table)
+
+
+def _check_file(out: Path) -> None:
+    """A UserError unless results can be written to ``out``."""
+    if out.is_dir():
+        raise UserError(f"cannot write {out}: it is a folder", hint="name a file")
+    storage.check_destination(out)
+    if out.suffix not in _WRITERS:
+        suffixes = ", ".join(_WRITERS)
+        hint = f"use {out.with_suffix('.parquet').name}"
+        raise UserError(f"{out} must end in one of {suffixes}", hint=hint)
+
+
+def _sources(inputs: Any) -> Sequence[Any]:
+    """Several inputs are a list; a table in memory is one input."""
+    return inputs if isinstance(inputs, list | tuple) else [inputs]
+
+
+def _as_files(inputs: Any, scratch: Path) -> Sequence[str | Path]:
+    """Paths; a table in memory becomes a file."""
+    sources = _sources(inputs)
+    if all(isinstance(source, str | Path) for source in sources):
+        return sources
+    path = scratch / "the table.parquet"
+    (table,) = sources if len(sources) == 1 else [inputs]
+    memory.to_frame(table).sink_parquet(path)
+    return [path]
 
 
 def _options(kind: type[T], options: dict[str, Any]) -> T:
@@ -96,12 +146,11 @@ def _options(kind: type[T], options: dict[str, Any]) -> T:
 
 def _grade(
     grader: Grader,
-    sources: Sequence[str | Path],
-    out: Path,
+    sources: Sequence[Any],
     options: GradeOptions,
     reading: Reading,
-) -> dict[str, Any]:
-    """Write the scores and grades of rows."""
+) -> tuple[dict[str, Any], pl.LazyFrame]:
+    """Counts, and the scores and grades of rows."""
     grader.cuts(options.fpr, options.confidence)  # an error comes before the rows are read
     if len(sources) != 1:
         raise UserError(
@@ -112,20 +161,19 @@ def _grade(
     left_out = _left_out(reading, strict=options.strict)
     reading.progress("grading", 0.0)
     graded = grader.frame(new, options.fpr, options.confidence, explain=options.explain)
-    _write(graded.lazy(), out)
     rate = options.fpr, options.confidence
     shifts = grader.shifts(new.rows)
     cautions = grader.cautions(*rate) + new_values(new.unknown, len(graded)) + describe(shifts)
     promise = {"fpr": options.fpr, "confidence": options.confidence, "means": grader.promise(*rate)}
     counts = {"queries": len(graded), "left_out": left_out, "rate": promise}
     counts["drift"] = [shift.to_json() for shift in shifts]
-    return counts | ({"cautions": cautions} if cautions else {})
+    return counts | ({"cautions": cautions} if cautions else {}), graded.lazy()
 
 
 def _rank(
-    ranker: Ranker, sources: Sequence[str | Path], out: Path, options: RankOptions, reading: Reading
-) -> dict[str, Any]:
-    """Write the lists of queries."""
+    ranker: Ranker, sources: Sequence[str | Path], options: RankOptions, reading: Reading
+) -> tuple[dict[str, Any], pl.LazyFrame]:
+    """Counts, and the lists of queries."""
     by_text = ranks_by_text(ranker.model)
     if options.text_column is not None and not by_text:
         hint = "leave --text-column out, and give the keys of queries"
@@ -145,8 +193,8 @@ def _rank(
     text = {"text": pl.String()} if options.with_text else {}
     schema = {"query": keys.dtype, "rank": pl.Int32(), "candidate": ranker.candidates.keys.dtype}
     schema |= {"score": pl.Float32(), **text}
-    _write(spool_frames(lists, schema, reading), out)
-    return asdict(counts)
+    table = spool_frames(lists, schema, reading)
+    return asdict(counts), table
 
 
 def _left_out(reading: Reading, *, strict: bool) -> int:
@@ -229,7 +277,17 @@ def _frame(ranker: Ranker, keys: pl.Series, top: TopK, options: RankOptions) -> 
     return pl.DataFrame(columns)
 
 
-def _write(table: pl.LazyFrame, out: Path) -> None:
-    """Write the table to ``out``, which appears when complete."""
-    with storage.replacing(out) as partial:
-        table.sink_parquet(partial)
+def _write(table: pl.LazyFrame, out: Path) -> pl.LazyFrame:
+    """Write the table to ``out``, which appears when complete, and read it from there."""
+    write, read = _WRITERS[out.suffix]
+    with storage.replacing(out) as unfinished:
+        write(table, unfinished)
+    return read(out)
+
+
+_WRITERS: dict[str, tuple[Callable[..., Any], Callable[..., pl.LazyFrame]]] = {
+    ".parquet": (pl.LazyFrame.sink_parquet, partial(pl.scan_parquet, glob=False)),
+    ".csv": (pl.LazyFrame.sink_csv, partial(pl.scan_csv, glob=False)),
+    ".jsonl": (pl.LazyFrame.sink_ndjson, pl.scan_ndjson),
+    ".ndjson": (pl.LazyFrame.sink_ndjson, pl.scan_ndjson),
+}

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from rankfold.metrics.graded import GradedSpec, values_of
 from rankfold.metrics.roc import passing, run_ends
-from rankfold.types import Progress, silent
+from rankfold.notebook import silent
+from rankfold.types import Progress
 
 _SAMPLES = 1000  # of a bootstrap
 _FLIPS = 10_000  # of a randomisation test

@@ -11,12 +11,14 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.index.exact import block_rows
 from rankfold.metrics import CATALOG_METRICS, METRICS, MetricSpec
+from rankfold.metrics.beyond import TrainTaste, taste_of
 from rankfold.metrics.coverage import count_returned
 from rankfold.metrics.judged import judge
 from rankfold.metrics.popularity import popularity_rank
 from rankfold.metrics.strata import GROUPS, frequency_groups, within
 from rankfold.models.search import Filter, Searcher
-from rankfold.types import Comm, Interactions, Model, Progress, Texts, silent
+from rankfold.notebook import silent
+from rankfold.types import Comm, Interactions, Model, Progress, Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +42,19 @@ class Tally:
         ranks: Tensor | None = None,
         weights: Tensor | None = None,
         comm: Comm = SINGLE_PROCESS,
+        taste: TrainTaste | None = None,
     ) -> None:
         each = [spec for spec in specs if spec.name not in CATALOG_METRICS]
         all_ = [spec for spec in specs if spec.name in CATALOG_METRICS]
-        self.ranks, self.weights, self.comm = ranks, weights, comm
+        self.ranks, self.weights, self.comm, self.taste = ranks, weights, comm, taste
         self.values: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
         self.best: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
         self.shown = {spec: torch.zeros(n_candidates, dtype=torch.int64) for spec in all_}
 
-    def add(self, ids: Tensor, truth: Interactions) -> None:
-        judged = judge(ids, truth, self.ranks, self.weights)
+    def add(self, ids: Tensor, truth: Interactions, rows: Tensor | None = None) -> None:
+        """Judge the lists of the queries ``rows``, which metrics of taste need."""
+        taste = None if self.taste is None or rows is None else self.taste.of(rows)
+        judged = judge(ids, truth, self.ranks, self.weights, taste)
         for spec, parts in self.values.items():
             metric = METRICS[spec.name]
             parts.append(metric.value(judged, spec.k))
@@ -105,9 +110,10 @@ def score(
     searcher = Searcher(model, seen, memory_budget, texts)
     if popularity is not None:
         searcher.popularity = popularity
-    tally = Tally(specs, seen.n_candidates, popularity_ranks(specs, searcher), comm=comm)
+    ranks, taste = popularity_ranks(specs, searcher), train_taste(specs, seen)
+    tally = Tally(specs, seen.n_candidates, ranks, comm=comm, taste=taste)
     for block, ids in lists(searcher, seen, rows, specs, None, silent, given):
-        tally.add(ids, truth.select(block))
+        tally.add(ids, truth.select(block), block)
     return tally.per_query(), tally.of_all()
 
 
@@ -142,6 +148,11 @@ def popularity_ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor 
     """Popularity ranks, if a metric reads them."""
     needed = any(reads(spec) == "popularity" for spec in specs)
     return popularity_rank(searcher.popularity) if needed else None
+
+
+def train_taste(specs: Sequence[MetricSpec], train: Interactions) -> TrainTaste | None:
+    """What metrics beyond accuracy read, if there are any."""
+    return taste_of(train) if any(reads(spec) == "taste" for spec in specs) else None
 
 
 class GroupTally:

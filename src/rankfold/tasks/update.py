@@ -79,12 +79,20 @@ def forget(path: str | Path, queries: Sequence[Key]) -> Forgotten:
 
 
 def extend(
-    path: str | Path, table: Any, key_column: str | None = None, text_column: str | None = None
+    model: Ranker | str | Path,
+    table: Any,
+    key_column: str | None = None,
+    text_column: str | None = None,
 ) -> Ranker:
-    """Add candidates to the model at ``path``, by their features or texts."""
-    with _alone(path) as ranker:
+    """Add candidates to a model, by their features or texts; in its folder, if that is given.
+
+    See ``Ranker.extend``.
+    """
+    if isinstance(model, Ranker):
+        return model.extend(table, key_column, text_column)
+    with _alone(model) as ranker:
         ranker = ranker.extend(table, key_column, text_column)
-        ranker.save(path)
+        ranker.save(model)
     return ranker
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rankfold.errors import UserError
+from rankfold.notebook import card
 from rankfold.types.vocabulary import Vocabulary
 
 Kind = Literal["interactions", "texts", "graded"]
@@ -18,12 +19,9 @@ Side = Literal["query", "candidate"]
 Progress = Callable[[str, float], None]
 """``(what is being done, share done)``; called now and then by long work."""
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
+_BARS = 24  # of the small picture of a data set
 TRAIN, VALIDATION, TEST = 0, 1, 2  # a split as a number: its place in SPLITS
 GIVEN = 3  # the number of ``Dataset.given``
-
-
-def silent(_what: str, _share: float) -> None:
-    """A ``Progress`` that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +266,30 @@ class Dataset:
             f"{n} rows, {m} grades" if self.kind == "graded" else f"{n} queries x {m} candidates"
         )
         return f"<Dataset {self.kind}: {sizes}>"
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, Any] = {}
+        n, m = len(self.queries), len(self.candidates)
+        if self.kind == "graded":
+            facts["grades"] = ", ".join(map(str, self.candidates.texts or range(m)))
+        else:
+            facts["size"] = f"{n:,} queries x {m:,} candidates"
+        parts = {name: getattr(self, name) for name in SPLITS}
+        for name, part in parts.items():
+            if isinstance(part, Interactions):
+                facts[name] = f"{part.n_pairs:,} pairs"
+            elif part is not None:
+                facts[name] = f"{len(part):,} rows"
+        if self.kind == "graded":
+            return card("Graded rows", facts, self._grade_counts(), "training rows by grade")
+        counts = self.split("train").candidate_counts().sort(descending=True).values
+        bars = [float(part.double().mean()) for part in counts.tensor_split(_BARS) if len(part)]
+        return card(f"Data: {self.kind}", facts, bars, "training pairs, popular candidates first")
+
+    def _grade_counts(self) -> list[float]:
+        grades = self.graded("train").grades
+        counts = torch.bincount(grades[grades >= 0], minlength=len(self.candidates))
+        return [float(count) for count in counts]
 
     @property
     def n_queries(self) -> int:

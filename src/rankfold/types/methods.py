@@ -282,15 +282,18 @@ class Opened:
     texts: Callable[[Texts, Side], Tensor] | None = None  # vectors of either side, [n, D]
     features: Callable[[Features], Tensor] | None = None  # vectors of new candidates, [n, D]
     rows: Callable[[Graded], Tensor] | None = None  # scores [n]: a higher grade scores higher
-    importance: Callable[[], Tensor] | None = None
-    """Beside ``rows``: how much the model uses each column, as it knows by itself; [F + C], numbers
-    before categories. None: measured by shuffling columns."""
+    gain: Callable[[], Tensor] | None = None
+    """Beside ``rows``, for trees: the share of each column in the gain of all splits; [F + C],
+    numbers before categories."""
     contributions: Callable[[Graded], Tensor] | None = None
     """Beside ``rows``: how much each column raises the score of each row; [n, F + C]. None:
     measured by replacing the values of columns."""
     extra: Callable[[Interactions], Interactions] | None = None
     """Scores above 0 that are added to the inner products for some histories, as grades. A
     candidate may occur several times in a row."""
+    parts: Callable[[Interactions, Tensor], Tensor] | None = None
+    """What each pair of one history adds to the scores of some candidates; [nnz, K]. None: scores
+    are no sums over pairs."""
     search_histories: Callable[[Interactions, int, Exclude], TopK] | None = None
     scores: Callable[[Interactions], Tensor] | None = None
     """Beside ``search_histories``: the scores of all candidates for some histories, [B, N]."""

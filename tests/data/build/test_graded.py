@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold.data import folder
-from rankfold.data.build import graded
-from rankfold.data.build.graded import assign
+from rankfold.data.build.graded_split import assign
 from rankfold.data.build.grades import GradedRows
 from rankfold.data.build.new_rows import read_rows
 from rankfold.data.prepare import prepare
@@ -135,16 +134,18 @@ def test_uninformative_columns_are_dropped(patients: pl.DataFrame) -> None:
         name=pl.int_range(2400).cast(pl.String) + "x",
         days=pl.date_range(pl.date(2000, 1, 1), pl.date(2010, 1, 1), eager=True)[:2400],
         code=pl.int_range(2400),
+        day=pl.Series([f"2024-01-{1 + i % 28:02}" for i in range(2400)]),
     )
-    data = prepared(rows, drop_columns=["code"])
+    data = prepared(rows, drop=["code"])
     assert data.columns == Columns(("age",), {"sex": ("f", "m")})
     why = {entry["column"]: entry["why"] for entry in data.summary["left_out"]}
-    assert why.keys() == {"same", "empty", "name", "days", "code"}
+    assert why.keys() == {"same", "empty", "name", "days", "code", "day"}
     assert "same value" in why["same"]
     assert "no value" in why["empty"]
     assert "distinct values" in why["name"]
     assert "Date" in why["days"]
-    assert why["code"] == "named by --drop-columns"
+    assert why["day"] == "it holds dates; --time-column day splits by them"
+    assert why["code"] == "named by --drop"
 
 
 def test_numbers_that_are_too_large_are_reported(patients: pl.DataFrame) -> None:
@@ -324,22 +325,6 @@ def test_columns_that_do_not_match_the_rows_are_refused(
     folder.save(replace(data, columns=more), tmp_path / "data")
     with pytest.raises(UserError):
         folder.load(tmp_path / "data")
-
-
-def test_hashes_differ_between_rows_and_not_between_block_sizes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    numbers = torch.tensor([[0.0, torch.nan], [-0.0, -torch.nan], [0.0, 1.0], [0.0, torch.nan]])
-    grades, pixels = torch.tensor([0, 0, 0, 1]), torch.zeros((4, 2, 2, 1), dtype=torch.uint8)
-    rows = Graded(numbers, torch.zeros((4, 0), dtype=torch.int32), pixels, grades)
-    result = graded.hashes(rows)
-    assert result[0] == result[1]
-    assert len(result.unique()) == 3
-    monkeypatch.setattr(graded, "HASH_BLOCK_BYTES", 1)
-    assert torch.equal(graded.hashes(rows), result)
-    pixels[1, 1, 1, 0] = 1
-    assert len(graded.hashes(rows).unique()) == 4
-    assert len(graded.hashes(rows.part(0, 0))) == 0
 
 
 def test_graded_parts_are_graded(patients: pl.DataFrame) -> None:

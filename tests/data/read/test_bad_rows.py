@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pair_tables import Written, read
 
 from rankfold.data.read import record_reader
+from rankfold.data.read.dialect import MISSING
 from rankfold.data.read.reading import Reading
 from rankfold.errors import UserError
 
@@ -38,7 +39,7 @@ def problem(record: list[str]) -> str | None:
     if len(record) != 3:
         return "a wrong number of columns"
     for value, role in zip(record, ("query", "candidate", "grade"), strict=True):
-        if value == "":
+        if value == "" or (role == "grade" and value in MISSING):
             return f"a missing {role}"
     try:
         grade = float(record[2])

@@ -110,7 +110,7 @@ def test_two_columns_are_query_and_candidate_in_their_order() -> None:
             "user,item",
             {"query": "item", "candidate": "item"},
             "column 'item' of t.csv cannot be both query and candidate",
-            "it has user, item",
+            "it has user, item; use --query-column NAME and --candidate-column NAME",
         ),
         (
             ",".join("abcdefghijklmn"),

@@ -82,7 +82,7 @@ def test_folds_are_given_splits(car: Path) -> None:
 
 
 def test_columns_can_be_dropped(car: Path) -> None:
-    data = prepare(car, source="keel", drop_columns="Doors,Age")
+    data = prepare(car, source="keel", drop="Doors,Age")
     assert data.columns == Columns(("Price",), {"Code": ("1", "2")})
 
 

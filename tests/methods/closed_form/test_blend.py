@@ -17,7 +17,7 @@ from rankfold.methods import METHODS
 from rankfold.methods.closed_form import blend
 from rankfold.methods.closed_form.blend import SHARES
 from rankfold.models.ranker import Ranker
-from rankfold.types import Dataset, Interactions
+from rankfold.types import Dataset, Interactions, Step
 
 QUICK: dict[str, Any] = {"width": 6, "seed": 3}
 
@@ -163,3 +163,28 @@ def test_few_scores_at_a_time_give_the_same_share(
 def test_wrong_settings_are_refused(data: Dataset, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         rf.fit("blend", data, **options)
+
+
+def test_progress_is_reported_within_the_step(data: Dataset) -> None:
+    shares: list[float | None] = []
+    rf.fit("blend", data, **QUICK, report=lambda _history, step: shares.append(step.share))
+    inside = [share for share in shares[:-1] if share is not None]
+    assert len(inside) == len(shares) - 1 > 10
+    assert inside == sorted(inside)
+    assert inside[0] < 0.3 < 0.9 <= inside[-1] <= 1
+
+
+def test_an_interrupted_fit_starts_again(data: Dataset, ranker: Ranker, tmp_path: Path) -> None:
+    """Its checkpoint has nothing that the methods could go on from."""
+
+    def stop(_history: object, step: Step) -> None:
+        if step.share is not None and step.share > 0.6:
+            raise KeyboardInterrupt
+
+    options: dict[str, Any] = {**QUICK, "out": tmp_path / "model", "checkpoint_seconds": 0}
+    with pytest.raises(KeyboardInterrupt):
+        rf.fit("blend", data, **options, report=stop)
+    resumed = rf.fit("blend", data, **options, resume=True)
+    assert resumed.model.config == ranker.model.config
+    for name, tensor in ranker.model.tensors.items():
+        assert torch.equal(resumed.model.tensors[name], tensor), name

@@ -13,6 +13,7 @@ from rankfold.methods import METHODS
 from rankfold.methods.closed_form import all_scores, ease, settings_search
 from rankfold.methods.closed_form.ease import EasePoint, weights, weights_reference
 from rankfold.methods.closed_form.settings_search import DEFAULTS, GRIDS, middle
+from rankfold.solvers.work import finished
 from rankfold.types import Dataset, Interactions
 
 PLAIN: dict[str, Any] = {  # of the paper, without any normalisation
@@ -73,7 +74,7 @@ def test_columns_one_by_one_give_the_same_weights(
     rows = data.split("train")
     monkeypatch.setattr(ease, "_SPARSE", 0)
     monkeypatch.setattr(ease, "invert", None)
-    found = weights(rows, point, memory_budget)
+    found = finished(weights(rows, point, memory_budget))
     torch.testing.assert_close(found.double(), weights_reference(rows, point), rtol=1e-3, atol=1e-5)
 
 
@@ -88,7 +89,7 @@ def test_weights_minimise_the_squares_under_the_bound(data: Dataset, bound: floa
     sizes, counts = r.sum(dim=1), r.sum(dim=0)
     x = sizes[:, None] ** -0.25 * r * counts**-0.3
     g = (x**2).sum(dim=0)
-    fitted = weights(data.split("train"), point, 2**20).double()
+    fitted = finished(weights(data.split("train"), point, 2**20)).double()
     b = counts[:, None] ** 0.3 * fitted * counts**-0.3
     gradient = x.T @ (x @ b - x) + (0.5 * g.mean() + 0.7 * g)[:, None] * b
     own, scale = gradient.diagonal().clone(), float(g.mean())
@@ -218,3 +219,13 @@ def test_a_refit_keeps_the_choice(judged: Dataset) -> None:
     torch.testing.assert_close(
         model.tensors["weights"].double(), weights_reference(both, point), rtol=2e-4, atol=1e-6
     )
+
+
+def test_progress_is_reported_within_the_step(judged: Dataset) -> None:
+    shares: list[float | None] = []
+    rf.fit("ease", judged, report=lambda _history, step: shares.append(step.share))
+    inside = [share for share in shares[:-1] if share is not None]
+    assert len(inside) == len(shares) - 1 > 8  # the last has no share: it is all
+    assert inside == sorted(inside)
+    assert 0 < inside[0] < 0.3
+    assert inside[-1] == pytest.approx(1)

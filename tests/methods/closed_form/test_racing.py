@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods.closed_form.racing import STAGES, mean, race, stages
+from rankfold.solvers.work import finished
 from rankfold.types import Interactions, from_pairs
 
 SIZES = [100 * times for times in STAGES]
@@ -46,7 +47,7 @@ def test_weights_fall_with_the_distance_in_standard_errors() -> None:
     common, error = levelled(noise(0, 1.0), 1.0), noise(1, 0.3)
     lead = 0.5 * float(error.double().std()) / len(error) ** 0.5
     track = Track(one=common, other=common + error - error.mean() - lead)
-    weights = race(["other", "one"], {}, track.measure, len(SIZES))
+    weights = finished(race(["other", "one"], {}, track.measure, len(SIZES)))
     assert weights == {"one": 1.0, "other": pytest.approx(math.exp(-0.5), rel=1e-3)}
 
 
@@ -55,7 +56,7 @@ def test_clearly_worse_point_is_measured_once() -> None:
     near = [levelled(common + noise(i, 0.3), 0.5) for i in (1, 2)]
     track = Track(one=near[0], other=near[1], worse=common + 0.1)
     values: dict[str, list[Tensor]] = {}
-    weights = race(["one", "other", "worse"], values, track.measure, len(SIZES))
+    weights = finished(race(["one", "other", "worse"], values, track.measure, len(SIZES)))
     assert best_of(weights) in ("one", "other")
     assert track.measured[0] == (0, ["one", "other", "worse"])
     assert track.measured[1:] == [(stage, ["one", "other"]) for stage in range(1, len(SIZES))]
@@ -71,8 +72,8 @@ def test_the_best_on_all_queries_wins_despite_a_slow_start() -> None:
     fast[: SIZES[0]] += 0.3
     track = Track(slow=slow, fast=fast)
     assert mean(track.all["fast"][0])[0] > mean(track.all["slow"][0])[0]
-    assert best_of(race(["slow", "fast"], {}, track.measure, len(SIZES))) == "slow"
-    assert best_of(race(["slow", "fast"], {}, track.measure, 1)) == "fast"
+    assert best_of(finished(race(["slow", "fast"], {}, track.measure, len(SIZES)))) == "slow"
+    assert best_of(finished(race(["slow", "fast"], {}, track.measure, 1))) == "fast"
 
 
 @pytest.mark.parametrize(("spread", "n_measured"), [(0.01, 1), (1.0, len(SIZES))])
@@ -80,22 +81,22 @@ def test_irrelevant_difference_is_not_measured_further(spread: float, n_measured
     """Equal in the mean; the difference is known to a thousandth of the score, or to a tenth."""
     common = levelled(noise(0, 1.0), 1.0)
     track = Track(one=common, other=common + levelled(noise(1, spread), -1e-4))
-    assert best_of(race(["one", "other"], {}, track.measure, len(SIZES))) == "one"
+    assert best_of(finished(race(["one", "other"], {}, track.measure, len(SIZES)))) == "one"
     assert len(track.measured) == n_measured
 
 
 def test_known_values_are_not_measured_again() -> None:
     track = Track(one=levelled(noise(1, 1.0), 0.5), other=levelled(noise(2, 1.0), 0.5))
     values = {"one": list(track.all["one"][:2])}
-    race(["one", "other"], values, track.measure, 3)
+    finished(race(["one", "other"], values, track.measure, 3))
     assert track.measured == [(0, ["other"]), (1, ["other"]), (2, ["one", "other"])]
 
 
 def test_single_point_and_ties() -> None:
     same = noise(0, 1.0)
     track = Track(one=same, other=same)
-    assert best_of(race(["other", "one"], {}, track.measure, len(SIZES))) == "other"
-    assert best_of(race(["one"], {}, track.measure, len(SIZES))) == "one"
+    assert best_of(finished(race(["other", "one"], {}, track.measure, len(SIZES)))) == "other"
+    assert best_of(finished(race(["one"], {}, track.measure, len(SIZES)))) == "one"
     assert [stage for stage, _ in track.measured] == [0, 0]
 
 

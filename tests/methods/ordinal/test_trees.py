@@ -91,7 +91,7 @@ def test_validation_keeps_the_best_round() -> None:
         outputs = boosting.open_trees(boosting.as_text(model.tensors[TREES]))(validation)
         return loss.quality(outputs, validation.grades)
 
-    best = rf.fit("trees", made, lr=0.3, wait=20).model.config["rounds"]
+    best = rf.fit("trees", made, lr=0.3, wait=20, calibration_share=0).model.config["rounds"]
     assert value(best) > max(value(best + 1), value(best - 1), value(best + 15))
 
 
@@ -102,7 +102,9 @@ def test_without_validation_there_is_a_fixed_number_of_rounds() -> None:
 
 def test_a_refit_has_the_rounds_of_the_fit() -> None:
     made = data()
-    first, again = (rf.fit("trees", made, lr=0.2, refit=both) for both in (False, True))
+    first, again = (
+        rf.fit("trees", made, lr=0.2, refit=both, calibration_share=0.5) for both in (False, True)
+    )
     assert again.model.config["rounds"] == first.model.config["rounds"]
     assert again.model.notes["score"] == first.model.notes["score"]
     assert not torch.equal(again.model.tensors[TREES], first.model.tensors[TREES])
@@ -136,3 +138,11 @@ def test_images_are_pixels() -> None:
     whole = Dataset("graded", made, None, None, Vocabulary.numbered(400), names, fingerprint="p")
     scores = rf.fit("trees", whole, rounds=20).score(made)
     assert scores[grades == 1].min() > scores[grades == 0].max()
+
+
+def test_gains_are_lightgbms_as_shares() -> None:
+    model = rf.fit("trees", data(), rounds=5)
+    text = boosting.as_text(model.model.tensors[TREES])
+    gains = torch.from_numpy(lightgbm.Booster(model_str=text).feature_importance("gain"))
+    notes = model.model.notes["importance"]["gain"]
+    assert [notes[name] for name in "abcd"] == pytest.approx((gains / gains.sum()).tolist())

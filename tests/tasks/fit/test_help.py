@@ -3,8 +3,8 @@
 import pydoc
 
 import rankfold as rf
-from rankfold.config import declarations, list_settings
-from rankfold.tasks.options import FitOptions, TuneOptions, listed
+from rankfold.config import declarations, list_settings, listed
+from rankfold.tasks.options import FitOptions, TuneOptions
 
 
 def test_help_of_fit_has_every_setting() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from rankfold.data.read.columns import listing
 from rankfold.data.read.reading import LINE
 from rankfold.data.read.results import KeyedTable
-from rankfold.data.read.values import TEXT_TYPES
+from rankfold.data.read.values import TEXT_TYPES, times_of
 from rankfold.errors import UserError, pluralize
 from rankfold.types import Columns, Features, Vocabulary
 
@@ -24,6 +24,7 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "\\n")  # among numbers, in a
 _BOOLEANS = {"false": "0", "true": "1"}
 _DOUBTFUL_SHARE = 0.9  # of numbers in a text column, above which it may be meant as numbers
 _FEW_ROWS = 32  # at most this many words are looked up one by one: a polars query is slow
+_DATE = r"^\d{4}-\d\d-\d\d"
 _DECIMAL_COMMA = r"^[-+]?\d*,\d+(e[-+]?\d+)?$"
 
 
@@ -98,6 +99,18 @@ def convert(column: pl.Series, *, words: bool) -> pl.Series | None:
     return _to_text(column) if numbers is None else numbers
 
 
+def copies(values: pl.DataFrame) -> dict[str, str]:
+    """The columns with the same values as an earlier one, and that one; missing values count."""
+    found: dict[str, str] = {}
+    first: dict[object, str] = {}
+    for column in (values[name] for name in values.columns if name != LINE):
+        if not column.dtype.is_nested():
+            other = first.setdefault((column.dtype, column.hash().sum()), column.name)
+            if other != column.name and column.equals(values[other]):
+                found[column.name] = other
+    return found
+
+
 def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
     """Why a column is text although nearly all of its values are numbers; None if it is not."""
     if column.dtype != pl.String:
@@ -114,6 +127,15 @@ def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
         return f"{why}: write decimals with a point" if commas.any() else why
     fractions = numbers.filter(numbers.is_finite()) % 1 != 0  # codes are whole numbers
     return "its numbers are text" if fractions.any() else None
+
+
+def holds_dates(words: pl.Series) -> bool:
+    """Whether all words are dates, such as 2024-01-31 or 2024-01-31T12:00:00."""
+    known = words.drop_nulls()
+    some = known.head(_FEW_ROWS)
+    if len(some) == 0 or not some.str.contains(_DATE).all():
+        return False
+    return times_of(known.to_frame("date"), "date", "the table").null_count() == 0
 
 
 def levels_of(words: pl.Series) -> tuple[str, ...]:

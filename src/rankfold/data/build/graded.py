@@ -8,7 +8,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.data.build import features, split
+from rankfold.data.build import features, split, suspicions
 from rankfold.data.build.grades import VALUES_SHOWN, GradedRows
-from rankfold.data.build.pairs import Pairs
 from rankfold.data.read import images
 from rankfold.data.read.reading import LINE, Reading
 from rankfold.data.read.results import RawRows
@@ -37,32 +35,7 @@ from rankfold.types import (
     to_tensors,
 )
 
-_SPLIT_HINT = "write --split 0.8,0.1,0.1: shares of the rows of each grade"
-HASH_BLOCK_BYTES = 2**22
 _MAX_LEVELS = 1000  # of a text column with more levels than half of its rows
-
-
-def assign(
-    graded: GradedRows, rule: str | Sequence[float] | None, validation_share: float, seed: int
-) -> split.Assignment:
-    """The split of each row; the shares hold for the rows of each grade.
-
-    The splits of the input are kept. ``rule`` None: the default shares.
-    """
-    rule = split.DEFAULT_SHARES if rule is None else rule
-    if isinstance(rule, str) and (rule == "last" or ":" in rule):
-        raise UserError(f"graded rows cannot be split by {rule!r}", hint=_SPLIT_HINT)
-    splitter, rng = split.parse_shares(rule, _SPLIT_HINT), np.random.default_rng(seed)
-    grades = graded.grades
-    pairs = Pairs(grades, grades, None, None, grades, graded.rows.splits)  # grades as queries
-    splits = split.assign(pairs, splitter, validation_share, rng)
-    for place, name in enumerate(graded.names):
-        if not (splits[grades == place] == TRAIN).any():
-            raise UserError(
-                f"no row of the grade {name!r} is in train",
-                hint="name the other grades with --grades, or change --split",
-            )
-    return splits
 
 
 # ---------------------------------------------------------------------------------- assembling
@@ -90,7 +63,29 @@ def assemble(graded: GradedRows, splits: split.Assignment, reading: Reading) -> 
     history = {"rows": n_read, "dropped": dropped, "left_out": left_out, "doubtful": doubtful}
     history["unknown"] = _unknown(rows, splits, columns, categories)
     schema = columns if columns.numbers or columns.levels else None
+    history |= _suspicions(graded, splits, parts, columns, reading)
     return dataset(parts, graded.names, schema, history)
+
+
+def _suspicions(
+    graded: GradedRows,
+    splits: split.Assignment,
+    parts: Mapping[str, Graded],
+    columns: Columns,
+    reading: Reading,
+) -> dict[str, Any]:
+    """What may make figures on these rows too high; see ``suspicions``."""
+    reading.progress("looking for equal rows", 0.0)
+    table, masks = graded.rows.table, [pl.Series(splits == number) for number in range(len(SPLITS))]
+    places: dict[str, pl.Series] = {
+        name: table[LINE].filter(mask) for name, mask in zip(SPLITS, masks, strict=True)
+    }
+    equal = suspicions.equal_rows(parts, places)
+    reading.progress("looking for columns that leak", 0.0)
+    train = table.filter(masks[TRAIN])
+    suspicious = suspicions.suspicious_columns(train, parts["train"], columns, len(graded.names))
+    found = {"equal_rows": equal, "suspicious": suspicious}
+    return {name: entries for name, entries in found.items() if entries}
 
 
 def _unknown(
@@ -158,29 +153,6 @@ def gather_rows(rows: Graded, comm: Comm) -> Graded:
     return replace(rows, **{name: comm.gather(t) for name, t in to_tensors(rows).items()})
 
 
-def hashes(rows: Graded) -> Tensor:
-    """A 64-bit hash of each row, including its grade; [n] int64.
-
-    Equal rows of the same columns, levels and grades have equal hashes.
-    """
-    blocks = [torch.zeros(0, dtype=torch.int64)]
-    step = max(1, HASH_BLOCK_BYTES // _bytes(rows.part(0, 1)).shape[1])
-    for start in range(0, len(rows), step):
-        content = _bytes(rows.part(start, start + step)).numpy()
-        digests = b"".join(blake2b(row, digest_size=8).digest() for row in content)
-        blocks.append(torch.frombuffer(bytearray(digests), dtype=torch.int64))
-    return torch.cat(blocks)
-
-
-def _bytes(rows: Graded) -> Tensor:
-    """The content of each row; [n, W] uint8. All NaNs are equal, as are 0 and -0."""
-    numbers = torch.where(rows.numbers.isnan(), torch.nan, rows.numbers + 0.0)
-    parts = [numbers, rows.categories, rows.grades[:, None]]
-    if rows.images is not None:
-        parts.append(rows.images.flatten(1))
-    return torch.cat([part.contiguous().view(torch.uint8) for part in parts], dim=1)
-
-
 def _learn(
     rows: RawRows, train: NDArray[np.bool_]
 ) -> tuple[Columns, list[dict[str, str]], list[dict[str, str]]]:
@@ -197,6 +169,9 @@ def _learn(
         values = features.convert(column, words=name in rows.words)
         if values is None:
             left_out[name] = f"it holds {column.dtype}"
+            continue
+        if values.dtype == pl.String and features.holds_dates(values):
+            left_out[name] = f"it holds dates; --time-column {name} splits by them"
             continue
         of_train = values.filter(mask)
         is_text = of_train.dtype == pl.String

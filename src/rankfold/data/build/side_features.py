@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.data.build import features, tokens
@@ -19,6 +20,9 @@ from rankfold.data.build.align import arrange, merge
 from rankfold.data.build.pairs import Pairs, renumber
 from rankfold.data.read.results import KeyedTable, TextTable, check_common
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
+
+_FEWEST_ROWS = 10  # in which a column may agree with counts by more than chance
+_SAME = 0.9999  # correlation of a column with what it was computed from
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,7 @@ def _features_summary(
 ) -> dict[str, Any]:
     numbers, levels = aligned.columns.numbers, aligned.columns.levels
     reasons = {name: features.doubt(table.values[name]) for name in levels}
+    suspect = _suspect(table, aligned, pairs, side)
     return {
         "rows": len(table.keys),
         "numbers": len(numbers),
@@ -145,8 +150,37 @@ def _features_summary(
         "doubtful": [{"column": name, "why": why} for name, why in reasons.items() if why],
         "without_pairs": len(aligned.numbers) - _with_pairs(pairs, side),
         "without_features": len(aligned.numbers) - len(table.keys),
+        **({"suspect": suspect} if suspect else {}),
         "dropped": table.bad.summary(),
     }
+
+
+def _suspect(table: KeyedTable, aligned: Features, pairs: Pairs, side: str) -> list[dict[str, str]]:
+    """Columns that repeat another one, or that were computed from all pairs, test included."""
+    why = {
+        name: f"has the same values as {other}"
+        for name, other in features.copies(table.values).items()
+    }
+    rows = pairs.queries if side == "query" else pairs.candidates
+    counts = np.bincount(rows, minlength=len(aligned.numbers)).astype(np.float64)
+    leaks = {"the number of pairs": counts}
+    if pairs.grades is not None:
+        sums = np.bincount(rows, weights=pairs.grades, minlength=len(counts))
+        leaks["the mean grade"] = sums / np.maximum(counts, 1)
+    for place, name in enumerate(aligned.columns.numbers):
+        values = aligned.numbers[:, place].double().numpy()
+        known = ~np.isnan(values) & (counts > 0)
+        for what, leak in leaks.items():
+            if known.sum() >= _FEWEST_ROWS and _agree(values[known], leak[known]):
+                why[name] = f"is {what}, those of validation and test included"
+    return [{"column": name, "why": reason} for name, reason in why.items()]
+
+
+def _agree(values: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
+    """Whether two columns are the same up to scale, and not constant."""
+    if np.ptp(values) == 0 or np.ptp(others) == 0:
+        return False
+    return bool(np.corrcoef(values, others)[0, 1] > _SAME)
 
 
 def _texts_summary(

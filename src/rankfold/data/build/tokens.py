@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 from rankfold.errors import UserError, require
-from rankfold.types import Progress, Texts, silent
+from rankfold.notebook import silent
+from rankfold.types import Progress, Texts
 
 if TYPE_CHECKING:
     import polars as pl

@@ -45,7 +45,7 @@ def choose_columns(names: Sequence[str], columns: PairColumns, table: str) -> Pa
     if chosen["query"] == chosen["candidate"]:
         raise UserError(
             f"column {chosen['query']!r} of {table} cannot be both query and candidate",
-            hint=listing(names),
+            hint=f"{listing(names)}; use --query-column NAME and --candidate-column NAME",
         )
     return PairColumns(**{role: None if name == NONE else name for role, name in chosen.items()})
 

@@ -25,9 +25,9 @@ from rankfold.data.read.keyed_tables import (
     line_numbers,
     numbered_lines,
 )
-from rankfold.data.read.reading import LINE, Reading
+from rankfold.data.read.reading import LINE, ROWS_SHOWN, Reading, Taken
 from rankfold.data.read.results import Documents, TextTable
-from rankfold.data.read.tables import collect, read_columns, row_lines
+from rankfold.data.read.tables import collect, holds_parquet, read_columns, row_lines
 from rankfold.data.read.values import (
     TEXT_TYPES,
     canonical,
@@ -75,7 +75,7 @@ def read_documents(
         frame = _read(item, name, columns, reading, header=header)
         n_bad = reading.bad.total - n_bad
         if _NUMBER in frame.columns:
-            all_lines = _row_lines(frame, item, n_bad, header=header, columns=columns)
+            all_lines = _row_lines(frame, item, n_bad, reading, header=header, columns=columns)
             numbers = row_numbers(frame[_NUMBER], all_lines) + n_read
             frame = frame.with_columns(numbers.alias(_NUMBER))
             n_read += len(all_lines)
@@ -136,7 +136,7 @@ def _read(
     """Columns ``text``, ``labels`` (lists or text) and ``key`` or, without keys, the line."""
     if not isinstance(item, Path):
         return _select(collect(memory.to_frame(item), name), name, columns, reading)
-    if item.is_dir():
+    if item.is_dir() and not holds_parquet(item):
         xc = f"rankfold prepare --format xc {quote(str(item))} --out DATA"
         raise UserError(
             f"{item} is a folder", hint=f"name its files; for a folder of the XC repository: {xc}"
@@ -150,7 +150,13 @@ def _read(
 
 
 def _row_lines(
-    frame: pl.DataFrame, item: Any, n_bad: int, *, header: bool, columns: DocumentColumns
+    frame: pl.DataFrame,
+    item: Any,
+    n_bad: int,
+    reading: Reading,
+    *,
+    header: bool,
+    columns: DocumentColumns,
 ) -> Sequence[int] | pl.Series:
     """The lines of all rows of an input, including unusable rows."""
     if isinstance(item, Path):
@@ -158,7 +164,7 @@ def _row_lines(
         if not is_json and _holds_lines(item, columns, header=header):
             return line_numbers(item)
         if n_bad:
-            return row_lines(item)
+            return row_lines(item, reading)
     return frame[_NUMBER]
 
 
@@ -237,6 +243,8 @@ def _select(
     names = [column for column in frame.columns if column != LINE]
     key, text, labels = _choose(names, columns, name)
     reading.columns.setdefault("candidate", labels)
+    roles = {"key": key, "text": text, "labels": labels}
+    reading.taken.append(Taken.of(name, names, roles, frame.head(ROWS_SHOWN)))
     selected = {"text": as_words(frame[text], name), "labels": _label_lists(frame[labels], name)}
     if key is None:
         return pl.DataFrame({_NUMBER: frame[LINE], **selected})

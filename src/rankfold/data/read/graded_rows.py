@@ -14,13 +14,20 @@ import polars as pl
 import torch
 
 from rankfold.data.read import arrays, images, keel, memory
-from rankfold.data.read.columns import listing
+from rankfold.data.read.columns import USUAL_NAMES, find_usual, listing
 from rankfold.data.read.files import expand, home_of
-from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.data.read.reading import LINE, ROWS_SHOWN, BadRows, Reading, Taken
 from rankfold.data.read.results import RawRows
-from rankfold.data.read.tables import collect, is_text, read_columns, row_lines
-from rankfold.data.read.values import concat, concat_frames, keys_of, row_numbers, text_columns
-from rankfold.errors import UserError
+from rankfold.data.read.tables import collect, holds_parquet, is_text, read_columns, row_lines
+from rankfold.data.read.values import (
+    concat,
+    concat_frames,
+    keys_of,
+    row_numbers,
+    text_columns,
+    times_of,
+)
+from rankfold.errors import UserError, pluralize
 
 ACCEPTED = (
     "a table (CSV, TSV, JSON lines, Parquet, Arrow, KEEL .dat), an .npz of arrays, a folder of "
@@ -28,6 +35,7 @@ ACCEPTED = (
 )
 T = TypeVar("T")
 TABLE = "the table"
+FEATURES_SHOWN = 6
 
 
 class RowOptions(NamedTuple):
@@ -38,6 +46,10 @@ class RowOptions(NamedTuple):
     shape: images.ImageShape | None = None  # of image files
     numbered: bool = False  # rows without a key get their number as key
     wanted: Collection[str] = ()  # columns that a model takes
+    time_column: str | None = None  # not a feature
+    time_format: str | None = None  # None: guessed
+    needs_time: bool = False  # without a time column, the one with a usual name is it
+    group_column: str | None = None  # not a feature
 
 
 def read_all(
@@ -51,9 +63,10 @@ def read_all(
         reading.progress(f"reading {name}", 0.0)
         n_bad = reading.bad.total
         rows = read(item, options, reading)
+        _record_taken(rows, name, options, reading)
         n_bad = reading.bad.total - n_bad
         if options.numbered and rows.keys is None:
-            rows = replace(rows, keys=n_read + _row_numbers(rows, item, n_bad))
+            rows = replace(rows, keys=n_read + _row_numbers(rows, item, n_bad, reading))
         n_read += len(rows) + n_bad
         if split is not None:
             rows = rows.in_split(split)
@@ -69,6 +82,27 @@ def read_all(
         ) from error
     check_not_empty(rows, reading.bad)
     return rows
+
+
+def _record_taken(rows: RawRows, name: str, options: RowOptions, reading: Reading) -> None:
+    """Say which columns are the grades, the keys and, the first of them, features."""
+    features = [column for column in rows.table.columns if column != LINE]
+    shown = features[:FEATURES_SHOWN]
+    head = rows.table.head(ROWS_SHOWN).select(shown)
+    columns: dict[str, str | None] = {column: column for column in shown}
+    for role, values, given in (
+        ("grade", rows.grades, options.grade_column),
+        ("key", rows.keys, options.key_column),
+    ):
+        if values is not None and given is not None and role not in columns:
+            head = head.with_columns(values.head(ROWS_SHOWN).alias(f"\0{role}"))
+            columns = {role: f"\0{role}", **columns}
+    taken = Taken.of(name, (), columns, head)
+    roles = {"grade": options.grade_column, "key": options.key_column}
+    named = {role: str(roles.get(role, column)) for role, column in taken.columns.items()}
+    more = features[FEATURES_SHOWN:]
+    notes = [f"{pluralize(len(more), 'more feature')}"] if more else []
+    reading.taken.append(taken._replace(columns=named, notes=notes))
 
 
 def _inputs(items: Sequence[tuple[int | None, Any]]) -> Iterator[tuple[int | None, Any]]:
@@ -112,7 +146,7 @@ def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
     if isinstance(item, images.Album):
         return _from_album(item, options, reading)
     if isinstance(item, Path):
-        if item.is_dir():
+        if item.is_dir() and not holds_parquet(item):
             return _from_album(images.album_of(item), options, reading)
         if item.suffix.lower() == ".npz":
             return _from_arrays(arrays.load(item), options, item.name)
@@ -120,21 +154,22 @@ def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
             return from_keel(item, options, reading)
         frame = read_columns(item, reading)
         words = frozenset[str]() if is_text(item) else text_columns(frame)
-        return _from_table(frame, options, item.name, words)
+        return _from_table(frame, options, item.name, reading.bad, words)
     if isinstance(item, Mapping):
         return _from_arrays(arrays.check(item), options, "the dict")
     if isinstance(item, pl.LazyFrame) or hasattr(item, "__arrow_c_stream__"):
         frame = collect(memory.to_frame(item), TABLE)
-        return _from_table(frame, options, TABLE, text_columns(frame))
+        return _from_table(frame, options, TABLE, reading.bad, text_columns(frame))
     raise UserError(f"cannot read rows from {type(item).__name__}", hint=f"pass {ACCEPTED}")
 
 
-def _row_numbers(rows: RawRows, item: Any, n_bad: int) -> pl.Series:
+def _row_numbers(rows: RawRows, item: Any, n_bad: int, reading: Reading) -> pl.Series:
     """The number of each row in its input, from 0, counting the ``n_bad`` dropped rows."""
     if not n_bad:
         return pl.int_range(len(rows), eager=True)
-    all_lines = keel.row_lines if keel.looks_like_keel(item) else row_lines
-    return row_numbers(rows.table[LINE].str.extract(r"(\d+)$"), all_lines(item))
+    is_keel = keel.looks_like_keel(item)
+    all_lines = keel.row_lines(item) if is_keel else row_lines(item, reading)
+    return row_numbers(rows.table[LINE].str.extract(r"(\d+)$"), all_lines)
 
 
 def join(parts: Sequence[RawRows]) -> RawRows:
@@ -151,6 +186,8 @@ def join(parts: Sequence[RawRows]) -> RawRows:
         keys=_joined(concat, [part.keys for part in parts]),
         images=_joined(torch.cat, [part.images for part in parts]),
         splits=_joined(np.concatenate, [part.splits for part in parts]),
+        times=_joined(concat, [part.times for part in parts]),
+        groups=_joined(concat, [part.groups for part in parts]),
         order=first.order,
         grade_hint=next((part.grade_hint for part in parts if part.grades is None), None),
         words=frozenset().union(*(part.words for part in parts)),
@@ -188,7 +225,7 @@ def drop_named(rows: RawRows, names: Sequence[str] | None) -> RawRows:
         if name not in present:
             hint = listing(present) if present else "it has no columns"
             raise UserError(f"{rows.name} has no column {name!r} to drop", hint=hint)
-    return drop_columns(rows, names, "named by --drop-columns")
+    return drop_columns(rows, names, "named by --drop")
 
 
 def drop_columns(rows: RawRows, names: Sequence[str], why: str) -> RawRows:
@@ -201,40 +238,81 @@ def drop_columns(rows: RawRows, names: Sequence[str], why: str) -> RawRows:
 
 
 def _from_table(
-    frame: pl.DataFrame, options: RowOptions, name: str, words: frozenset[str] = frozenset()
+    frame: pl.DataFrame,
+    options: RowOptions,
+    name: str,
+    bad: BadRows,
+    words: frozenset[str] = frozenset(),
 ) -> RawRows:
     names = [column for column in frame.columns if column != LINE]
-    named = ((options.grade_column, "--grade-column"), (options.key_column, "--query-column"))
+    time, group = _time_column(options, names, name), options.group_column
+    named = (
+        (options.grade_column, "--grade-column NAME"),
+        (options.key_column, "--query-column NAME"),
+        (time, "--time-column NAME"),
+        (group, "--split group:NAME"),
+    )
     for column, option in named:
         if column is not None and column not in names:
-            hint = f"{listing(names)}; use {option} NAME"
-            raise UserError(f"{name} has no column {column!r}", hint=hint)
-    taken = {column for column in (options.grade_column, options.key_column) if column is not None}
+            raise UserError(
+                f"{name} has no column {column!r}", hint=f"{listing(names)}; use {option}"
+            )
+    taken = {column for column, _ in named if column is not None}
     places = pl.format("{}:{}", pl.lit(name), pl.col(LINE)).alias(LINE)
-    return RawRows(
+    without = {time: "it is the time of the rows", group: "it names the groups of the split"}
+    rows = RawRows(
         name=name,
         table=frame.with_columns(places).drop(taken.difference(options.wanted)),
         grades=None if options.grade_column is None else frame[options.grade_column],
         keys=None if options.key_column is None else keys_of(frame, options.key_column, name),
+        times=None if time is None else times_of(frame, time, name, options.time_format),
+        groups=None if group is None else keys_of(frame, group, name),
         words=words,
+        without={column: why for column, why in without.items() if column is not None},
     )
+    return _with_both(rows, bad)
+
+
+def _time_column(options: RowOptions, names: Sequence[str], table: str) -> str | None:
+    """The named column of times; if the split needs one, else the one with a usual name."""
+    if options.time_column is not None or not options.needs_time:
+        return options.time_column
+    found = find_usual(USUAL_NAMES["time"], names)
+    if found is None:
+        raise UserError(
+            f"a split by time needs the times of {table}",
+            hint=f"{listing(names)}; use --time-column NAME",
+        )
+    return found
+
+
+def _with_both(rows: RawRows, bad: BadRows) -> RawRows:
+    """The rows that have what the split needs; the others are recorded."""
+    for column, what in ((rows.times, "time"), (rows.groups, "group")):
+        if column is not None and column.null_count():
+            bad.add_rows(f"a missing {what}", rows.table[LINE].filter(column.is_null()))
+    for name in ("times", "groups"):
+        column = getattr(rows, name)
+        if column is not None:
+            rows = rows.take(column.is_not_null().to_numpy())
+    return rows
 
 
 def from_keel(path: Path, options: RowOptions, reading: Reading) -> RawRows:
     """The rows of a KEEL file; its output is the grade, in the order of the header."""
     header, frame = keel.read(path, reading, options.grade_column)
     grade = options.grade_column or header.output
-    rows = _from_table(frame, options._replace(grade_column=grade), path.name)
+    rows = _from_table(frame, options._replace(grade_column=grade), path.name, reading.bad)
     return replace(
         rows,
         order=None if grade is None else header.values.get(grade),
         grade_hint=f"{listing(header.names)}; add @outputs NAME to its header",
-        words=frozenset(header.values) - {grade, options.key_column},
+        words=frozenset(header.values) - {grade, options.key_column, *rows.without},
     )
 
 
 def _from_arrays(named: Mapping[str, Any], options: RowOptions, name: str) -> RawRows:
-    _check_no_columns(name, options.key_column)
+    _check_no_columns(name, options)
     parts, rows = arrays.by_split(named, options.grade_column, name), []
     for split, part in parts:
         rows.append(arrays.to_rows(part, options.grade_column, name))
@@ -246,7 +324,7 @@ def _from_arrays(named: Mapping[str, Any], options: RowOptions, name: str) -> Ra
 
 
 def _from_album(album: images.Album, options: RowOptions, reading: Reading) -> RawRows:
-    _check_no_columns(album.name, options.key_column, options.grade_column)
+    _check_no_columns(album.name, options, options.grade_column)
     if options.shape is None:
         raise UserError(
             f"cannot grade {album.name}: the model takes no images", hint="name a table"
@@ -254,8 +332,10 @@ def _from_album(album: images.Album, options: RowOptions, reading: Reading) -> R
     return images.read(album, options.shape, reading)
 
 
-def _check_no_columns(name: str, *columns: str | None) -> None:
-    for column in columns:
+def _check_no_columns(name: str, options: RowOptions, *columns: str | None) -> None:
+    if options.needs_time:
+        raise UserError(f"{name} has no column of times", hint="use shares: --split 0.8,0.1,0.1")
+    for column in (options.key_column, options.time_column, options.group_column, *columns):
         if column is not None:
             raise UserError(
                 f"{name} has no column {column!r}", hint="it has no columns: leave the option out"

@@ -14,10 +14,11 @@ import polars as pl
 from rankfold import storage
 from rankfold.data.read import memory, record_reader
 from rankfold.data.read.columns import find_usual, listing
+from rankfold.data.read.dialect import USUAL, Dialect
 from rankfold.data.read.files import base_suffix, expand
 from rankfold.data.read.reading import LINE, BadRows, Reading
 from rankfold.data.read.results import KeyedTable, TextTable
-from rankfold.data.read.tables import collect, is_text, read_columns
+from rankfold.data.read.tables import collect, holds_parquet, is_text, read_columns
 from rankfold.data.read.values import TEXT_TYPES, canonical, check_distinct, keys_of, text_columns
 from rankfold.errors import UserError
 from rankfold.types import Columns
@@ -39,6 +40,7 @@ def open_table(
     usual: str | None = None,
     like: Columns | None = None,
     what: str = FEATURES,
+    dialect: Dialect = USUAL,
 ) -> KeyedTable:
     """Read a table by key.
 
@@ -47,7 +49,7 @@ def open_table(
     """
     check_source(table, what)
     with storage.scratch() as scratch:
-        reading = Reading(scratch)
+        reading = Reading(scratch, dialect=dialect)
         if isinstance(table, str | Path):
             (path,) = expand([table])
             name, frame, typed = path.name, read_columns(path, reading), not is_text(path)
@@ -75,7 +77,7 @@ def check_source(table: Any, what: str = FEATURES) -> None:
     """A UserError unless ``table`` is one file or table; cheap, for use before long work."""
     if isinstance(table, str | Path):
         files = expand([table])
-        if len(files) != 1 or files[0].is_dir():
+        if len(files) != 1 or (files[0].is_dir() and not holds_parquet(files[0])):
             problem = "is a folder" if len(files) == 1 else f"matches {len(files)} files"
             raise UserError(f"{table} {problem}", hint=f"name one file of {what}")
     elif not (isinstance(table, pl.LazyFrame) or hasattr(table, "__arrow_c_stream__")):
@@ -94,7 +96,12 @@ def _key_column(
 
 
 def open_texts(
-    table: Any, usual: str | None, text_column: str | None, *, header: bool = True
+    table: Any,
+    usual: str | None,
+    text_column: str | None,
+    *,
+    header: bool = True,
+    dialect: Dialect = USUAL,
 ) -> TextTable:
     """A table of keys and texts, or lines ``key TAB text``.
 
@@ -106,7 +113,7 @@ def open_texts(
         (path,) = expand([table])
         if _holds_keyed_lines(path, {usual, text_column}, header=header):
             return _read_keyed_lines(path)
-    opened = open_table(table, usual=usual, what="texts")
+    opened = open_table(table, usual=usual, what="texts", dialect=dialect)
     return as_texts(opened, text_column if text_column in opened.values.columns else None)
 
 

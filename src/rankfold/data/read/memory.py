@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 
+from rankfold.data.read.reading import Reading, spool_frames
 from rankfold.errors import UserError
 
 ACCEPTED = (
@@ -15,8 +18,12 @@ ACCEPTED = (
 )
 
 
-def to_frame(table: Any) -> pl.LazyFrame:
-    """Any accepted table as a lazy frame."""
+def to_frame(table: Any, reading: Reading | None = None) -> pl.LazyFrame:
+    """Any accepted table as a lazy frame.
+
+    With ``reading``, a stream that is not a table in memory (a DuckDB relation, a Spark frame)
+    becomes temporary files, batch by batch. That needs pyarrow.
+    """
     if isinstance(table, pl.LazyFrame):
         return table
     if isinstance(table, pl.DataFrame):
@@ -27,10 +34,21 @@ def to_frame(table: Any) -> pl.LazyFrame:
         return pl.LazyFrame(columns)
     if hasattr(table, "__arrow_c_stream__"):
         with _convertible(table):
+            if reading is not None and not hasattr(table, "__len__") and find_spec("pyarrow"):
+                return _spooled(table, reading)
             return pl.DataFrame(table).lazy()
     if isinstance(table, tuple | list | np.ndarray | torch.Tensor):
         return _from_arrays(table)
     raise UserError(f"cannot read a table from {type(table).__name__}", hint=f"pass {ACCEPTED}")
+
+
+def _spooled(table: Any, reading: Reading) -> pl.LazyFrame:
+    """An Arrow stream as temporary files."""
+    pyarrow: Any = import_module("pyarrow")
+    stream = pyarrow.RecordBatchReader.from_stream(table)
+    empty = pl.DataFrame(stream.schema.empty_table())
+    frames = (pl.DataFrame(pyarrow.Table.from_batches([batch])) for batch in stream)
+    return spool_frames(frames, empty.schema, reading)
 
 
 def is_sparse(table: Any) -> bool:

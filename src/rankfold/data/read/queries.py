@@ -7,6 +7,7 @@ is a text, or ``text TAB labels`` as for ``prepare``; the labels are ignored.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from rankfold.data.read.columns import NONE, choose, find_usual, listing
 from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import USUAL_NAMES, as_words, line_numbers, numbered_lines
 from rankfold.data.read.reading import LINE, Reading, spool
-from rankfold.data.read.tables import row_lines, spool_columns
+from rankfold.data.read.tables import holds_parquet, row_lines, spool_columns
 from rankfold.data.read.values import canonical, check_distinct, concat, keys_of, row_numbers
 from rankfold.errors import UserError
 
@@ -80,7 +81,7 @@ class _Part(NamedTuple):
 
 
 def _read(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
-    if path.is_dir():
+    if path.is_dir() and not holds_parquet(path):
         raise UserError(f"{path} is a folder", hint="name the files in it")
     reading.progress(f"reading {path.name}", 0.0)
     n_bad = reading.bad.total
@@ -88,7 +89,7 @@ def _read(path: Path, columns: QueryColumns, reading: Reading) -> _Part:
         rows = spool(_lines(path, reading), {LINE: pl.Int64(), "text": pl.String()}, reading)
         part, all_lines = _Part(rows, None, pl.col("text")), line_numbers
     else:
-        part, all_lines = _read_table(path, columns, reading), row_lines
+        part, all_lines = _read_table(path, columns, reading), partial(row_lines, reading=reading)
     if part.key is not None or reading.bad.total == n_bad:
         return part
     return part._replace(lines=all_lines(path))

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
+from rankfold.data.read.dialect import USUAL, Dialect
 from rankfold.errors import pluralize
-from rankfold.types import Progress, silent
+from rankfold.notebook import silent
+from rankfold.types import Progress
 
-PLACES_SHOWN = 3
+PLACES_SHOWN = ROWS_SHOWN = 3
 LINE = "\0line"  # the column with a row's line or number; no input column has this name
 SPOOL_ROWS = 500_000
 
@@ -63,6 +65,31 @@ class BadRows:
         ]
 
 
+class Taken(NamedTuple):
+    """Which columns of a table were taken for what, and its first rows."""
+
+    table: str
+    columns: dict[str, str]  # by role
+    rows: list[tuple[str, ...]]  # of these columns, as text
+    unused: list[str]
+    notes: list[str]  # what was guessed
+
+    @staticmethod
+    def of(
+        table: str,
+        names: Sequence[str],
+        columns: Mapping[str, str | None],
+        head: pl.DataFrame,
+        notes: Sequence[str] = (),
+    ) -> Taken:
+        """From the columns by role and the first rows of a table, which has ``names``."""
+        taken = {role: name for role, name in columns.items() if name is not None}
+        shown = head.select(pl.col(name).alias(role) for role, name in taken.items())
+        rows = [tuple("" if v is None else str(v) for v in row) for row in shown.rows()]
+        unused = [name for name in names if name not in {*taken.values(), LINE}]
+        return Taken(table, taken, rows, unused, list(notes))
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The context of a reader, besides its files."""
@@ -71,6 +98,8 @@ class Reading:
     bad: BadRows = field(default_factory=BadRows)
     columns: dict[str, str] = field(default_factory=dict)  # the column of each side's keys
     progress: Progress = silent
+    dialect: Dialect = USUAL
+    taken: list[Taken] = field(default_factory=list)  # of each table, for people
 
     def new_file(self) -> Path:
         """A path for a new temporary file."""

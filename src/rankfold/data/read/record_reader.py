@@ -94,7 +94,8 @@ def raw_lines(path: Path) -> Iterator[str]:
 def not_text(path: Path) -> UserError:
     """For null bytes, which occur in UTF-16, UTF-32 and binary files."""
     return UserError(
-        f"{path.name} is not UTF-8 text", hint="save it as UTF-8, or correct its suffix"
+        f"{path.name} is not UTF-8 text",
+        hint="name its encoding: --encoding utf-16; or correct its suffix",
     )
 
 

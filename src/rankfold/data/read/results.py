@@ -25,6 +25,8 @@ class RawRows:
     keys: pl.Series | None = None
     images: Tensor | None = None  # [n, height, width, channels] uint8
     splits: NDArray[np.uint8] | None = None  # as numbers; None: the input has no splits
+    times: pl.Series | None = None  # Float64, for a split by time
+    groups: pl.Series | None = None  # Int64 or text, for a split by whole groups
     order: Sequence[str] | None = None  # of the grades, lowest first, if the input has one
     grade_hint: str | None = None  # for missing grades; None: list the columns
     words: frozenset[str] = frozenset()  # columns of categories, even if their values are numbers
@@ -39,7 +41,8 @@ class RawRows:
         if kept.all():
             return self
         mask = pl.Series(kept)
-        parts = {name: getattr(self, name) for name in ("table", "grades", "keys")}
+        frames = ("table", "grades", "keys", "times", "groups")
+        parts = {name: getattr(self, name) for name in frames}
         series = {name: part.filter(mask) for name, part in parts.items() if part is not None}
         arrays = {name: getattr(self, name) for name in ("images", "splits")}
         taken = {name: array[kept] for name, array in arrays.items() if array is not None}

@@ -18,7 +18,7 @@ from typing import TypeVar
 import polars as pl
 
 from rankfold import storage
-from rankfold.data.read import record_reader, values
+from rankfold.data.read import record_reader, times, values
 from rankfold.data.read.columns import (
     USUAL_NAMES,
     PairColumns,
@@ -28,7 +28,7 @@ from rankfold.data.read.columns import (
     listing,
 )
 from rankfold.data.read.files import base_suffix, lines, open_binary
-from rankfold.data.read.reading import LINE, PLACES_SHOWN, Reading
+from rankfold.data.read.reading import LINE, PLACES_SHOWN, ROWS_SHOWN, Reading, Taken
 from rankfold.errors import UserError
 
 T = TypeVar("T")
@@ -45,15 +45,17 @@ def read_table(
     path: Path, columns: PairColumns, reading: Reading, *, header: bool = True
 ) -> pl.LazyFrame:
     """Rows ``query, candidate[, grade][, time]`` of a file; bad rows are recorded and dropped."""
+    every: list[str] = []
 
     def choose(names: Sequence[str]) -> list[str]:
+        every[:] = names
         if header and is_text(path) and columns.query is columns.candidate is None:
             hint = "use --no-header if it is a row, or --query-column and --candidate-column"
             check_header(names, path.name, hint)
         return [name for name in choose_columns(names, columns, path.name) if name is not None]
 
     def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
-        return _sink(raw, columns, path.name, reading)
+        return _sink(raw, columns, path.name, reading, every)
 
     return _usable(_scan(path, choose, sink, reading, header=header), path.name, reading)
 
@@ -63,7 +65,8 @@ def read_frame(
 ) -> pl.LazyFrame:
     """The usable rows of a frame in memory; bad rows are recorded by number."""
     with readable(name, frame):
-        rows = _sink(frame.with_row_index(LINE, offset=1), columns, name, reading)
+        numbered = frame.with_row_index(LINE, offset=1)
+        rows = _sink(numbered, columns, name, reading, _column_names(frame))
     return _usable(rows, name, reading)
 
 
@@ -114,7 +117,10 @@ def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
             check_header(names, path.name, _NAMES_HINT)
         return names
 
-    return _scan(path, choose, lambda raw: raw.collect(), reading)
+    def collect_all(raw: pl.LazyFrame) -> pl.DataFrame:
+        return reading.dialect.plain(raw.collect()) if is_text(path) else raw.collect()
+
+    return _scan(path, choose, collect_all, reading)
 
 
 def spool_columns(path: Path, pick: record_reader.Choose, reading: Reading) -> pl.LazyFrame:
@@ -150,7 +156,7 @@ def _scan(
         with readable(path.name, raw):
             numbered = raw.with_row_index(LINE, offset=1)
             return use(numbered.select(LINE, *choose(_column_names(numbered))))
-    mark = separator(path)
+    mark = reading.dialect.separator or separator(path)
     try:
         is_json = base_suffix(path) in record_reader.JSON_LINES  # one reader, so one rule
         fast = None if is_json else _scan_csv(path, mark, header=header)
@@ -167,9 +173,9 @@ def _scan(
     return use(record_reader.read(path, mark, reading, choose, header=header))
 
 
-def row_lines(path: Path) -> list[int]:
+def row_lines(path: Path, reading: Reading) -> list[int]:
     """The line of each row of a text table, including rows that ``read_columns`` drops."""
-    return record_reader.row_lines(path, separator(path))
+    return record_reader.row_lines(path, reading.dialect.separator or separator(path))
 
 
 def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
@@ -181,28 +187,51 @@ def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
 # ---------------------------------------------------------------------------------- rows
 
 
-def _sink(raw: pl.LazyFrame, columns: PairColumns, table: str, reading: Reading) -> pl.LazyFrame:
-    """The chosen columns and, in ``reason``, why a row is unusable; as a temporary file."""
+def _sink(
+    raw: pl.LazyFrame, columns: PairColumns, table: str, reading: Reading, names: Sequence[str]
+) -> pl.LazyFrame:
+    """The chosen columns and, in ``reason``, why a row is unusable; as a temporary file.
+
+    ``names`` are all columns of the table, chosen or not.
+    """
     schema = raw.collect_schema()
     chosen = choose_columns(_column_names(raw), columns, table)
     for role in ("query", "candidate"):
         reading.columns.setdefault(role, getattr(chosen, role))
     cells: dict[str, pl.Expr] = {}
-    reasons: list[tuple[pl.Expr, str]] = []
+    reasons: list[tuple[pl.Expr, pl.Expr]] = []
+    words, notes = pl.Series([*reading.dialect.missing_keys], dtype=pl.String).implode(), []
     for role, name in chosen._asdict().items():
         if name is None:
             continue
         column, dtype = pl.col(name), schema[name]
-        value = values.CONVERTERS[role](column, dtype, f"column {name!r} of {table}")
-        missing = column.is_null() if dtype != pl.String else column.is_null() | (column == "")
-        cells[role] = value
+        where, is_text_column = f"column {name!r} of {table}", dtype in values.TEXT_TYPES
+        listed = pl.lit(value=False)
+        if is_text_column:
+            listed = column.cast(pl.String).is_in(words)
         if role in ("query", "candidate"):
-            reasons.append((value.is_null(), f"a missing {role}"))
+            value = values.key(column, dtype, where)
+            if is_text_column:
+                word = pl.format(f"a {role} {{}}, which counts as missing", value)
+                reasons.append((value.is_not_null() & listed, word))
+            reasons.append((value.is_null(), pl.lit(f"a missing {role}")))
         else:
+            if role == "grade":
+                value = values.number(column, dtype, where, reading.dialect.decimal)
+            else:
+                form = wanted = reading.dialect.time_format
+                if is_text_column:
+                    form = times.guess(raw, name, wanted, where)
+                    notes += [] if form is None else [f"times are {form}"]
+                value = values.seconds(column, dtype, where, form)
             malformed = ~value.is_finite().fill_null(value=False)
-            reasons.append((missing, f"a missing {role}"))
-            reasons.append((malformed, f"a {role} that is {_MALFORMED[role]}"))
-    reason = pl.coalesce(*(pl.when(bad).then(pl.lit(why)) for bad, why in reasons))
+            reasons.append((column.is_null() | listed, pl.lit(f"a missing {role}")))
+            reasons.append((malformed, pl.lit(f"a {role} that is {_MALFORMED[role]}")))
+        cells[role] = value
+    reading.taken.append(
+        Taken.of(table, names, chosen._asdict(), raw.head(ROWS_SHOWN).collect(), notes)
+    )
+    reason = pl.coalesce(*(pl.when(bad).then(why) for bad, why in reasons))
     path = reading.new_file()
     raw.select(LINE, **cells, reason=reason).sink_parquet(path)
     return pl.scan_parquet(path, glob=False)
@@ -229,7 +258,22 @@ def _usable(frame: pl.LazyFrame, table: str, reading: Reading) -> pl.LazyFrame:
 
 def is_text(path: Path) -> bool:
     """Whether a file has no column types: all values are text."""
-    return base_suffix(path) not in (".parquet", *ARROW)
+    return base_suffix(path) not in (".parquet", *ARROW) and not path.is_dir()
+
+
+def holds_parquet(folder: Path) -> bool:
+    """Whether a folder holds Parquet files, perhaps in partitions: ``day=1/part-0.parquet``."""
+    return folder.is_dir() and bool(_parquet_files(folder))
+
+
+def _parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files in a folder and its folders, without hidden and marker files."""
+    found = (file for file in folder.rglob("*.parquet") if file.is_file())
+    return sorted(
+        file
+        for file in found
+        if not any(part[0] in "._" for part in file.relative_to(folder).parts)
+    )
 
 
 def _column_names(frame: pl.LazyFrame) -> list[str]:
@@ -272,6 +316,8 @@ def _scan_csv(path: Path, separator: str, *, header: bool) -> pl.LazyFrame | Non
 
 def _scan_binary(path: Path, reading: Reading) -> pl.LazyFrame:
     """A Parquet or Arrow file, decompressed."""
+    if path.is_dir():
+        return pl.scan_parquet(_parquet_files(path), glob=False, hive_partitioning=True)
     source = path
     if path.suffix.lower() in (".gz", ".zst"):
         source = reading.new_file()

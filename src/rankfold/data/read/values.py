@@ -1,15 +1,15 @@
 """Values of columns: keys, grades and times from any type that polars reads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import polars as pl
 
+from rankfold.data.read import times
 from rankfold.errors import UserError
 
 F = TypeVar("F", pl.DataFrame, pl.LazyFrame)
 TEXT_TYPES = (pl.String, pl.Categorical, pl.Enum)
-_TIME_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%z")
 MAX_ROWS = 2**32 - 2**16 if pl.get_index_type() == pl.UInt32 else 2**63  # that polars can number
 _CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
 
@@ -37,6 +37,18 @@ def keys_of(frame: pl.DataFrame, name: str, table: str) -> pl.Series:
     """A column as keys: Int64 or text, null where missing."""
     keys = key(pl.col(name), frame.schema[name], f"column {name!r} of {table}")
     return frame.select(keys.alias("key")).to_series()
+
+
+def times_of(frame: pl.DataFrame, name: str, table: str, form: str | None = None) -> pl.Series:
+    """A column of numbers or dates as seconds since 1970, null where it is neither.
+
+    ``form``: how they are written; None: guess.
+    """
+    dtype, where = frame.schema[name], f"column {name!r} of {table}"
+    form = times.guess(frame.lazy(), name, form, where) if dtype in TEXT_TYPES else None
+    value = seconds(pl.col(name), dtype, where, form)
+    found = frame.select(value.alias("time")).to_series()
+    return found.set(~found.is_finite(), None) if found.null_count() < len(found) else found
 
 
 def canonical(keys: pl.Series) -> pl.Series:
@@ -96,37 +108,23 @@ def key(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
     return pl.when(keys != "").then(keys)
 
 
-def _number(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
-    if dtype == pl.String:
-        return column.str.strip_chars().cast(pl.Float64, strict=False).cast(pl.Float32)
+def number(column: pl.Expr, dtype: pl.DataType, where: str, decimal: str = ".") -> pl.Expr:
+    """Grades in single precision, null where they are no numbers."""
+    if dtype in TEXT_TYPES:
+        text = column.cast(pl.String).str.strip_chars().str.replace(decimal, ".", literal=True)
+        return text.cast(pl.Float64, strict=False).cast(pl.Float32)
     if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
         hint = "grades are numbers; use --grade-column none to ignore them"
         raise UserError(f"{where} holds {dtype}", hint=hint)
     return column.cast(pl.Float32)
 
 
-def _seconds(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
+def seconds(column: pl.Expr, dtype: pl.DataType, where: str, form: str | None = None) -> pl.Expr:
     """Dates as seconds since 1970; numbers are kept."""
-    if dtype == pl.String:
-        text = column.str.strip_chars()
-        date = text.str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
-
-        def seconds(form: str) -> pl.Expr:
-            kind = pl.Datetime("us", "UTC" if form.endswith("%z") else None)
-            return date.str.strptime(kind, form, strict=False).dt.epoch("us") / 1e6
-
-        return pl.coalesce(text.cast(pl.Float64, strict=False), *map(seconds, _TIME_FORMATS))
+    if dtype in TEXT_TYPES:
+        return times.seconds(column.cast(pl.String), form)
     if dtype in (pl.Date, pl.Datetime):
         return column.dt.epoch("us") / 1e6
     if not (dtype.is_numeric() or dtype == pl.Null):
         raise UserError(f"{where} holds {dtype}", hint="times are numbers or dates")
     return column.cast(pl.Float64)
-
-
-CONVERTERS: dict[str, Callable[[pl.Expr, pl.DataType, str], pl.Expr]] = {
-    "query": key,
-    "candidate": key,
-    "grade": _number,
-    "time": _seconds,
-}
-"""By role of a column: ``(column, its type, where it is)`` to an expression of its values."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from rankfold.config import plugins
 from rankfold.data.read.reading import Reading
 from rankfold.data.read.results import Documents, RawRows
 from rankfold.data.sources import (
@@ -107,3 +108,4 @@ SOURCES: dict[str, Source] = {
         "subjects of library records", yso.read, "docs.tsv.zst and labels.tsv.zst", links=False
     ),
 }
+SOURCES |= plugins("rankfold.sources")

@@ -28,6 +28,7 @@ from rankfold.methods.closed_form.racing import (
     settle,
     stages,
 )
+from rankfold.solvers.work import Work, part, stops
 from rankfold.training.history import History
 from rankfold.types import (
     Dataset,
@@ -41,8 +42,9 @@ from rankfold.types import (
     history_tensors,
 )
 
-SHARES = (0.0, 0.2, 0.333, 0.5, 0.667, 0.8, 1.0)  # tried on validation
+SHARES = tuple(round(0.1 * tenths, 1) for tenths in range(11))  # tried on validation
 DEFAULT_SHARE = 0.5
+_SHARE = 0.45  # of each method in the time of a fit
 _PATIENCE = 3  # steps of a method that does not choose its own
 _HISTORY = ("queries", "offsets", "candidates_of_queries", "grades_of_queries")
 _NUMBERS = 6  # of all scores at a time: of both parts, their sum and what they are made from
@@ -110,9 +112,13 @@ def blend_of(methods: Mapping[str, Method]) -> Method:
 
 
 def _fit(methods: Mapping[str, Method], data: Dataset, config: Config, run: Run) -> Iterator[Step]:
-    """Both methods, then their shares: one step."""
-    names = (config.first, config.second)
-    parts = [_fit_part(methods, name, data, config, run) for name in names]
+    """Both methods, then their shares: one step, with places to stop at."""
+    parts, run = [], replace(run, resume=None)  # it starts again
+    for place, name in enumerate((config.first, config.second)):
+        work = part(
+            _fit_part(methods, name, data, config, run), place * _SHARE, (place + 1) * _SHARE
+        )
+        parts.append((yield from stops(work)))
     yield from blend_models(methods, parts, data, config, run)
 
 
@@ -121,16 +127,17 @@ def blend_models(
 ) -> Iterator[Step]:
     """The blend of two models that were fitted on ``data``: one step."""
     rows = data.split("train").to(run.device)
-    share, notes = _choose(methods, parts, data, config, run)
+    choice = part(_choose(methods, parts, data, config, run), 2 * _SHARE, 1)
+    share, notes = yield from stops(choice)
     tensors = {
         f"{place}.{name}": tensor
-        for place, part in zip(("first", "second"), parts, strict=True)
-        for name, tensor in part.tensors.items()
+        for place, one in zip(("first", "second"), parts, strict=True)
+        for name, tensor in one.tensors.items()
         if name not in _HISTORY
     }
-    chosen = {part.method: dict(part.config) for part in parts}
+    chosen = {one.method: dict(one.config) for one in parts}
     settings = asdict(replace(config, settings=json.dumps(chosen), share=share))
-    notes |= {"parts": {part.method: dict(part.notes) for part in parts}}
+    notes |= {"parts": {one.method: dict(one.notes) for one in parts}}
     model = Model("blend", settings, {**tensors, **history_tensors(rows)}, notes)
     yield Step(1, 0.0, model, dict, final=True)
 
@@ -156,7 +163,7 @@ def with_sweeps(model: Model, number: int) -> Model:
 
 def _fit_part(
     methods: Mapping[str, Method], name: str, data: Dataset, config: Config, run: Run
-) -> Model:
+) -> Work[Model]:
     """The model of one method: of its best step, if it is not self-tuning."""
     method = find_part(methods, name)
     known = {one.name for one in fields(method.config)}
@@ -165,12 +172,14 @@ def _fit_part(
     history = History()
     with limited_threads(own=method.own_threads):
         for step in method.fit(data, settings, run):
-            score = None
-            if step.model is not None and run.validate is not None and not method.self_tuning:
-                score = run.validate(step.model)
-            history.note(step, score)
-            if history.is_over(step, _PATIENCE):
-                break
+            if step.whole:
+                score = None
+                if step.model is not None and run.validate is not None and not method.self_tuning:
+                    score = run.validate(step.model)
+                history.note(step, score)
+                if history.is_over(step, _PATIENCE):
+                    break
+            yield _share_of(step, settings)
         assert history.model is not None
         model = with_sweeps(history.model, history.number)
         if method.finalize is not None:
@@ -178,19 +187,27 @@ def _fit_part(
     return model
 
 
+def _share_of(step: Step, settings: Any) -> float:
+    """The share of a method's work that is done after a step, about."""
+    if step.share is not None:
+        return step.share
+    most = getattr(settings, "sweeps", getattr(settings, "epochs", None))
+    return 1.0 if most is None else min(1.0, step.number / most)
+
+
 def _choose(
     methods: Mapping[str, Method], parts: Sequence[Model], data: Dataset, config: Config, run: Run
-) -> tuple[float, dict[str, Any]]:
+) -> Work[tuple[float, dict[str, Any]]]:
     """The share of the second method, and notes on the choice."""
     if config.share is not None:
         return config.share, {}
     judge = run.judge
     if judge is None or sum_over_ranks(len(judge.queries), run.comm) == 0:
         return DEFAULT_SHARE, {"chosen_by": "the defaults"}
-    both = [_scaled(scores_of(part, methods[part.method].open(part))) for part in parts]
+    both = [_scaled(scores_of(one, methods[one.method].open(one))) for one in parts]
     rows = data.split("train").to(run.device)
     values: dict[float, list[Tensor]] = {}
-    share = _best_share(judge, both, rows, data.given, config.path_queries, run, values)
+    share = yield from _best_share(judge, both, rows, data.given, config.path_queries, run, values)
     return share, choice_notes(values, share, lambda one: {"share": one})
 
 
@@ -202,7 +219,7 @@ def _best_share(
     n_queries: int,
     run: Run,
     values: dict[float, list[Tensor]],
-) -> float:
+) -> Work[float]:
     """The best of ``SHARES``, or the mean of those that may be. ``values`` get their metric."""
     every = list(stages(judge, n_queries, run.comm, None))
     histories = histories_of(every, rows, given)
@@ -216,7 +233,7 @@ def _best_share(
 
         return measure_scores(judge, every[stage], shares, most, scores)
 
-    return settle(SHARES, values, measure, len(every), _middle)
+    return (yield from settle(SHARES, values, measure, len(every), _middle))
 
 
 def _middle(weights: Mapping[float, float]) -> float:
@@ -226,7 +243,7 @@ def _middle(weights: Mapping[float, float]) -> float:
 
 
 def _open(methods: Mapping[str, Method], model: Model) -> Opened:
-    both, settings = [], json.loads(model.config["settings"])
+    both, opened, settings = [], [], json.loads(model.config["settings"])
     for place in ("first", "second"):
         name = model.config[place]
         tensors = {
@@ -234,14 +251,27 @@ def _open(methods: Mapping[str, Method], model: Model) -> Opened:
             for key, tensor in model.tensors.items()
             if key.startswith(f"{place}.")
         }
-        part = Model(name, settings[name], tensors, model.notes["parts"][name])
-        both.append(_scaled(scores_of(part, methods[name].open(part))))
+        own = Model(name, settings[name], tensors, model.notes["parts"][name])
+        opened.append(methods[name].open(own))
+        both.append(scores_of(own, opened[-1]))
 
     def scores(rows: Interactions) -> Tensor:
-        first, second = (of(rows) for of in both)
-        return torch.lerp(first, second, model.config["share"])
+        first, second = (_scaled(of)(rows) for of in both)
+        return torch.lerp(first, second, share)
 
-    return Opened(search_histories=partial(search, scores), scores=scores)
+    def parts(rows: Interactions, ids: Tensor) -> Tensor:
+        """What each pair of one history adds, over the standard deviation of the scores."""
+        total = torch.zeros(rows.n_pairs, len(ids), device=ids.device)
+        for of, one, weight in zip(both, opened, (1 - share, share), strict=True):
+            assert one.parts is not None
+            spread = float(of(rows).float().std(correction=0))
+            total += one.parts(rows, ids) * (weight / spread if spread > 0 else 0.0)
+        return total
+
+    share = model.config["share"]
+    explains = all(one.parts is not None for one in opened)
+    own_parts = parts if explains else None
+    return Opened(search_histories=partial(search, scores), scores=scores, parts=own_parts)
 
 
 def _scaled(scores: Scores) -> Scores:

@@ -27,6 +27,7 @@ from rankfold.methods.closed_form.settings_search import (
 )
 from rankfold.solvers import ridge
 from rankfold.solvers.gram import gram, invert
+from rankfold.solvers.work import Work, part, stops
 from rankfold.types import (
     Dataset,
     Interactions,
@@ -39,6 +40,7 @@ from rankfold.types import (
 )
 
 _SPARSE = 500  # a pair costs as much in N solutions as this many entries in an inverse
+SEARCH_COLUMNS = 10_000  # the choice of the settings costs as much as so many exact solutions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +94,23 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
             f"ease needs a matrix of {n} x {n} numbers, {4 * n * n / 2**30:.1f} GiB",
             hint=f"up to {config.largest} candidates are allowed; fit rg2, or set largest={n}",
         )
-    point, notes = _choose(data, rows, config, run)
-    tensors = {"weights": weights(rows, point, run.memory_budget), **history_tensors(rows)}
+    search = SEARCH_COLUMNS / (SEARCH_COLUMNS + _n_columns(rows))
+    point, notes = yield from stops(part(_choose(data, rows, config, run), 0, search))
+    work = part(weights(rows, point, run.memory_budget), search, 1)
+    tensors = {"weights": (yield from stops(work)), **history_tensors(rows)}
     model = Model("ease", asdict(config) | point._asdict(), tensors, notes)
     yield Step(1, 0.0, model, dict, final=True)
 
 
+def _n_columns(rows: Interactions) -> float:
+    """How many columns of solutions cost as much as the inverse."""
+    dense = rows.n_candidates**2 / (_SPARSE * max(1, rows.n_pairs))
+    return min(1.0, dense) * rows.n_candidates
+
+
 def _choose(
     data: Dataset, rows: Interactions, config: Config, run: Run
-) -> tuple[EasePoint, dict[str, object]]:
+) -> Work[tuple[EasePoint, dict[str, object]]]:
     """The settings, chosen on validation where they are open, and notes on the choice."""
     values = {name: getattr(config, name) for name in EasePoint._fields}
     fixed = {name: value for name, value in values.items() if value is not None}
@@ -110,18 +120,18 @@ def _choose(
     if judge is None or sum_over_ranks(len(judge.queries), run.comm) == 0:
         return DEFAULTS._replace(**fixed), {"chosen_by": "the defaults"}
     search = SettingsSearch(rows, data.given, fixed, config.path_queries, judge, run)
-    point = search.best()
+    point = yield from search.best()
     return point, search.notes(point)
 
 
-def weights(rows: Interactions, point: EasePoint, memory_budget: int) -> Tensor:
+def weights(rows: Interactions, point: EasePoint, memory_budget: int) -> Work[Tensor]:
     """W, [N, N]; nothing else of its size is held.
 
     On its diagonal is what minimises the squared error under the bound: (1 - gamma_z P_zz)
     c_z^-discount, which is 0 if ``diagonal`` is 0.
     """
     system = system_of(rows, rows.transpose(), point)
-    inverse = _inverse(system, memory_budget)
+    inverse = yield from _inverse(system, memory_budget)
     own = inverse.diagonal().clone()
     columns = system.columns(point, own)
     inverse.mul_(system.gram.scale[:, None]).mul_(columns)
@@ -131,14 +141,14 @@ def weights(rows: Interactions, point: EasePoint, memory_budget: int) -> Tensor:
     return inverse
 
 
-def _inverse(system: System, memory_budget: int) -> Tensor:
+def _inverse(system: System, memory_budget: int) -> Work[Tensor]:
     """Column by column where the pairs are few, else in place."""
     rows, scale = system.gram.rows, system.gram.scale
     if scale.device.type == "cpu" and _SPARSE * rows.n_pairs < rows.n_candidates**2:
-        return ridge.inverse(system.gram, system.shift, memory_budget)
-    matrix = gram(rows, system.gram.weight, scale, memory_budget)
+        return (yield from ridge.inverse(system.gram, system.shift, memory_budget))
+    matrix = yield from part(gram(rows, system.gram.weight, scale, memory_budget), 0, 0.2)
     matrix.diagonal().add_(system.shift)
-    return invert(matrix)
+    return (yield from part(invert(matrix), 0.2, 1))
 
 
 def weights_reference(rows: Interactions, point: EasePoint) -> Tensor:
@@ -162,9 +172,14 @@ def scores(weights: Tensor, rows: Interactions) -> Tensor:
     return row_sums(rows, weights)
 
 
+def _parts(model: Model, rows: Interactions, ids: Tensor) -> Tensor:
+    """What each pair of one history adds to the scores of the candidates ``ids``; [nnz, K]."""
+    return model.tensors["weights"][rows.candidates.long()][:, ids]
+
+
 def _open(model: Model) -> Opened:
     own = partial(scores, model.tensors["weights"])
-    return Opened(search_histories=partial(search, own), scores=own)
+    return Opened(search_histories=partial(search, own), scores=own, parts=partial(_parts, model))
 
 
 METHOD = Method(

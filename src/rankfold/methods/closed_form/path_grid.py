@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rankfold.methods.closed_form.rg2 import Config
 
 RANKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # shares of the width
+MIN_RANK = 8  # fewer columns do not tell similar candidates apart, whatever the tail adds
 THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
 DISCOUNTS = (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4)  # exponents of the candidates' counts
 TAIL_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -31,7 +32,7 @@ class PathGrid(NamedTuple):
     @classmethod
     def of(cls, place: int, largest: int, config: Config) -> PathGrid:
         """The values for a decomposition with ``largest`` components."""
-        ranks = [max(1, round(share * largest)) for share in RANKS]
+        ranks = [max(min(MIN_RANK, largest), round(share * largest)) for share in RANKS]
         if config.rank is not None:
             ranks = [min(config.rank, largest)]
         weights = (config.tail_weight,) if config.tail_weight is not None else TAIL_WEIGHTS

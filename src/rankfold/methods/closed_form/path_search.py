@@ -26,6 +26,7 @@ from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import PathPoint
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Decomposition, Target, decompose
+from rankfold.solvers.work import finished
 from rankfold.types import Interactions, Model, Run, history_tensors
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class PathSearch:
         best = self.leader(tops, len(self.stages))
         grid, measure = self.scores.solved[best.place].grid, self.scores.measure
         points = dict.fromkeys([*grid.mixes(best), *grid.solutions(best)])
-        return self.model(settle(points, self.values, measure, len(self.stages), blend))
+        return self.model(finished(settle(points, self.values, measure, len(self.stages), blend)))
 
     def uphill(self, point: PathPoint, n_stages: int) -> PathPoint:
         """The best point on the way of steps to better neighbours, until there is none."""
@@ -135,7 +136,7 @@ class PathSearch:
     def leader(self, points: list[PathPoint], n_stages: int) -> PathPoint:
         """The best point by the queries of some stages."""
         n_stages = min(n_stages, len(self.stages))
-        return next(iter(race(points, self.values, self.scores.measure, n_stages)))
+        return next(iter(finished(race(points, self.values, self.scores.measure, n_stages))))
 
     def model(self, point: PathPoint) -> Model:
         spectrum, solution = self.scores.solved[point.place].spectrum, self.solution(point)

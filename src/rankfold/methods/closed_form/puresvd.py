@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors, solve
+from rankfold.methods.closed_form.spectral import (
+    PER_CANDIDATE,
+    Factors,
+    fold,
+    fold_parts,
+    from_tensors,
+    solve,
+)
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.rg import row_sizes
@@ -38,12 +45,18 @@ def _fold_in(model: Model, rows: Interactions) -> Tensor:
     return _fold(from_tensors(model.tensors), rows)
 
 
+def _parts(model: Model, rows: Interactions, ids: Tensor) -> Tensor:
+    """What each pair of one history adds to the scores of the candidates ``ids``; [nnz, K]."""
+    rows = weighted_pairs(rows, model.config["weights"])
+    return fold_parts(from_tensors(model.tensors), rows, torch.ones_like(row_sizes(rows)), ids)
+
+
 METHOD = Method(
     summary="the truncated singular value decomposition of the pairs",
     config=PureSvdConfig,
     data_kind="interactions",
     fit=fit,
-    open=lambda model: Opened(histories=partial(_fold_in, model)),
+    open=lambda model: Opened(histories=partial(_fold_in, model), parts=partial(_parts, model)),
     answers=("histories",),
     paper="cremonesi2010",
     own_threads=True,

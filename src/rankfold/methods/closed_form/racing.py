@@ -16,6 +16,7 @@ from rankfold.distributed.collectives import row_offset, sum_over_ranks
 from rankfold.kernels.topk import top_k
 from rankfold.solvers.path import PathPoint
 from rankfold.solvers.shards import Shards
+from rankfold.solvers.work import Work
 from rankfold.types import Comm, Interactions, Judge, Model
 
 STAGES = (1, 1, 2, 4, 8)  # times the sample
@@ -62,7 +63,7 @@ def race(
     values: dict[P, list[Tensor]],
     measure: Callable[[list[P], int], dict[P, Tensor]],
     n_stages: int,
-) -> dict[P, float]:
+) -> Work[dict[P, float]]:
     """The points that may be the best, best first, with their weights.
 
     A weight is exp(-z), where z is the lead of the best in standard errors: 1 for the best.
@@ -86,6 +87,7 @@ def race(
         left = [point for point in left if point == best or gains[point] > min_gain]
         if len(left) == 1:
             break
+        yield sum(STAGES[: stage + 1]) / sum(STAGES[:n_stages])
     left.sort(key=lambda point: leads[point][0])
     distances = {point: leads[point][0] / max(leads[point][1], _TINY) for point in left}
     return {point: math.exp(-min(z, _MAX_DISTANCE)) for point, z in distances.items()}
@@ -97,9 +99,9 @@ def settle(
     measure: Callable[[list[P], int], dict[P, Tensor]],
     n_stages: int,
     middle_of: Callable[[dict[P, float]], P],
-) -> P:
+) -> Work[P]:
     """The mean of the points that may be the best, or the best if it is clearly better."""
-    weights = race(points, values, measure, n_stages)
+    weights = yield from race(points, values, measure, n_stages)
     best, middle = next(iter(weights)), middle_of(weights)
     for stage in range(len(values.get(middle, [])), len(values[best])):
         values.setdefault(middle, []).append(measure([middle], stage)[middle])

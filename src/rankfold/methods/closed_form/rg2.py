@@ -95,7 +95,9 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
 def _open(model: Model) -> Opened:
     has_tail = "neighbours" in model.tensors
     return Opened(
-        histories=partial(_fold_in, model), extra=partial(_extra, model) if has_tail else None
+        histories=partial(_fold_in, model),
+        extra=partial(_extra, model) if has_tail else None,
+        parts=partial(_parts, model),
     )
 
 
@@ -111,6 +113,16 @@ def _extra(model: Model, rows: Interactions) -> Interactions:
     rows = weighted_pairs(rows, model.config["weights"])
     slope, _ = target_line(row_sizes(rows), rows.n_candidates, model.config["query_exponent"])
     return tail.extra_scores(tail.from_tensors(model.tensors), rows, slope)
+
+
+def _parts(model: Model, rows: Interactions, ids: Tensor) -> Tensor:
+    """What each pair of one history adds to the scores of the candidates ``ids``; [nnz, K]."""
+    rows = weighted_pairs(rows, model.config["weights"])
+    slope, _ = target_line(row_sizes(rows), rows.n_candidates, model.config["query_exponent"])
+    parts = spectral.fold_parts(spectral.from_tensors(model.tensors), rows, slope, ids)
+    if "neighbours" not in model.tensors:
+        return parts
+    return parts + tail.extra_parts(tail.from_tensors(model.tensors), rows, slope, ids)
 
 
 def _describe(model: Model) -> str | None:

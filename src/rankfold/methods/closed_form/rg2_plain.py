@@ -10,7 +10,14 @@ from torch import Tensor
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.methods.als import alternating
-from rankfold.methods.closed_form.spectral import PER_CANDIDATE, Factors, fold, from_tensors, solve
+from rankfold.methods.closed_form.spectral import (
+    PER_CANDIDATE,
+    Factors,
+    fold,
+    fold_parts,
+    from_tensors,
+    solve,
+)
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.shards import Shards
@@ -55,6 +62,13 @@ def _fold_in(model: Model, rows: Interactions) -> Tensor:
     return alternating.folded(_problem, PlainConfig(**model.config), candidates, rows)
 
 
+def _parts(model: Model, rows: Interactions, ids: Tensor) -> Tensor:
+    """What each pair of one history adds to the scores of the candidates ``ids``; [nnz, K]."""
+    rows = weighted_pairs(rows, model.config["weights"])
+    slope, _ = target_line(row_sizes(rows), rows.n_candidates, -0.5)
+    return fold_parts(from_tensors(model.tensors), rows, slope, ids)
+
+
 def _finalize(model: Model, rows: Interactions, run: Run) -> Model:
     """Query vectors that fit the candidates, which sweeps go beyond."""
     if "fold_scale" in model.tensors:
@@ -67,7 +81,10 @@ METHOD = Method(
     config=PlainConfig,
     data_kind="interactions",
     fit=fit,
-    open=lambda model: Opened(histories=partial(_fold_in, model)),
+    open=lambda model: Opened(
+        histories=partial(_fold_in, model),
+        parts=partial(_parts, model) if "fold_scale" in model.tensors else None,
+    ),
     answers=("histories",),
     paper="rg2",
     own_threads=True,

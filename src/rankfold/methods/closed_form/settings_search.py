@@ -30,6 +30,7 @@ from rankfold.methods.closed_form.racing import (
     stages,
 )
 from rankfold.solvers.ridge import Gram, inverse_diagonal, solve
+from rankfold.solvers.work import Work, part
 from rankfold.types import Interactions, Judge, Run
 
 
@@ -56,7 +57,7 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
 _ORDER = ("reg", "candidate_exponent", "query_exponent", "candidate_reg", "reg")
 _SYSTEM = 4  # the settings of a point that its system depends on come first
 _PROBES = 256  # for the diagonal of an inverse
-_UPHILL_STAGES = 2
+_UPHILL_STAGES, _UPHILL = 2, 0.4  # of the queries; of the time
 _FINALISTS = 3  # systems that are compared on more queries
 _MOST_QUERIES = 128  # at a time: blocks of more leave the cache
 
@@ -108,13 +109,14 @@ class SettingsSearch:
         self.values: dict[EasePoint, list[Tensor]] = {}  # of the metric, a tensor for each stage
         self.diagonals: dict[tuple[float, ...], Tensor] = {}  # estimates, of each system
 
-    def best(self) -> EasePoint:
-        point = DEFAULTS._replace(**self.fixed)
-        for name in _ORDER:
-            if name not in self.fixed:
-                point = self.uphill(point, name)
+    def best(self) -> Work[EasePoint]:
+        point, names = DEFAULTS._replace(**self.fixed), [n for n in _ORDER if n not in self.fixed]
+        for place, name in enumerate(names):
+            own = _UPHILL * place / len(names), _UPHILL * (place + 1) / len(names)
+            point = yield from part(self.uphill(point, name), *own)
         points = self.finalists() or self.variants(point)
-        return settle(points, self.values, self.measure, len(self.stages), middle)
+        work = settle(points, self.values, self.measure, len(self.stages), middle)
+        return (yield from part(work, _UPHILL if names else 0, 1))
 
     def finalists(self) -> list[EasePoint]:
         """The points of the best systems so far."""
@@ -124,9 +126,9 @@ class SettingsSearch:
         systems = list(dict.fromkeys(point[:_SYSTEM] for point in known))[:_FINALISTS]
         return [point for point in known if point[:_SYSTEM] in systems]
 
-    def uphill(self, best: EasePoint, name: str) -> EasePoint:
+    def uphill(self, best: EasePoint, name: str) -> Work[EasePoint]:
         """The best point with neighbouring values of one setting, until no neighbour is better."""
-        grid, tried = GRIDS[name], set[float]()
+        grid, tried, n_races = GRIDS[name], set[float](), 0  # how many follow is not known
         while True:
             place = grid.index(getattr(best, name))
             near = set(grid[max(0, place - 1) : place + 2])
@@ -136,7 +138,9 @@ class SettingsSearch:
             options = [best._replace(**{name: value}) for value in sorted(tried)]
             points = [variant for option in options for variant in self.variants(option)]
             n_stages = min(_UPHILL_STAGES, len(self.stages))
-            best = next(iter(race(points, self.values, self.measure, n_stages)))
+            first, last = (1 - 0.5**races for races in (n_races, n_races + 1))
+            work = race(points, self.values, self.measure, n_stages)
+            best, n_races = next(iter((yield from part(work, first, last)))), n_races + 1
 
     def variants(self, point: EasePoint) -> list[EasePoint]:
         """The points that share a system with this one."""

@@ -92,6 +92,16 @@ def fold(
     return result
 
 
+def fold_parts(solution: Factors, rows: Interactions, slope: Tensor, ids: Tensor) -> Tensor:
+    """What each pair of one history adds to the scores of the candidates ``ids``; [nnz, K].
+
+    The terms of the sum in ``fold``. Its other term depends on the size of the history only.
+    """
+    chosen = rows.candidates.long()
+    own = (rows.all_grades() * solution.weights[chosen] * slope.float())[:, None]
+    return (own * solution.candidates[chosen] * solution.scale) @ solution.candidates[ids].T
+
+
 def to_tensors(solution: Factors) -> dict[str, Tensor]:
     return {
         "candidates": solution.candidates,

@@ -69,6 +69,14 @@ def extra_scores(table: Neighbours, histories: Interactions, slope: Tensor) -> I
     )
 
 
+def extra_parts(table: Neighbours, rows: Interactions, slope: Tensor, ids: Tensor) -> Tensor:
+    """What each pair of one history adds to the tail's scores of ``ids``; [nnz, K]."""
+    chosen = rows.candidates.long()
+    same = table.ids[chosen][:, :, None] == ids
+    weights = torch.where(same, table.weights[chosen][:, :, None], 0.0).sum(dim=1)
+    return weights * (slope.float() * rows.all_grades())[:, None]
+
+
 def dense_scores(
     table: Neighbours, histories: Interactions, shards: Shards | None = None
 ) -> Tensor:

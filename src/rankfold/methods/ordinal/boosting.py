@@ -68,13 +68,21 @@ class Booster:
         for one in sets[1:]:
             self.booster.add_valid(one, "validation")
 
-    def grow(self, derivatives: Derivatives) -> None:
-        """One more round, against a loss of the outputs of the training rows."""
+    def grow(self, derivatives: Derivatives, seed: int = 0, share: float = 1.0) -> None:
+        """One more round, against a loss of the outputs of the training rows.
+
+        It learns from a random ``share`` of the rows. ``seed`` draws them, and the columns.
+        """
 
         def both(outputs: Floats, _rows: Any) -> tuple[Floats, Floats]:
             first, second = derivatives(self._by_row(outputs))
+            if share < 1:  # the bagging of LightGBM keeps a state that a resumed fit would not have
+                rng = torch.Generator().manual_seed(seed)
+                kept = torch.rand(len(first), 1, generator=rng) < share
+                first, second = first * kept, second * kept
             return first.squeeze(1).numpy(), second.squeeze(1).numpy()
 
+        self.booster.reset_parameter({"feature_fraction_seed": seed % 2**31})
         self.booster.update(fobj=both)
 
     def outputs(self, *, validation: bool = False) -> Tensor:
@@ -120,6 +128,12 @@ def open_trees(text: str) -> Callable[[Graded], Tensor]:
         return torch.from_numpy(sums.reshape(-1, width))
 
     return outputs
+
+
+def gain(text: str) -> Tensor:
+    """The share of each column in the gain of all splits; [F + C] float64."""
+    gains = torch.from_numpy(_read(text).feature_importance("gain")).double()
+    return gains / gains.sum().clamp(min=1e-300)
 
 
 def as_tensor(text: str) -> Tensor:

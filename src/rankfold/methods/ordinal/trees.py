@@ -119,13 +119,14 @@ def _model(name: str, settings: dict[str, Any], text: str, data: Dataset, run: R
 def open_model(score: Score, model: Model) -> Opened:
     """Reads the trees."""
     shape = RowShape.from_json(model.notes["shape"])
-    outputs = boosting.open_trees(boosting.as_text(model.tensors[TREES]))
+    text = boosting.as_text(model.tensors[TREES])
+    outputs = boosting.open_trees(text)
 
     def scores(rows: Graded) -> Tensor:
         shape.check(rows)
         return score(outputs(rows))
 
-    return Opened(rows=scores)
+    return Opened(rows=scores, gain=lambda: boosting.gain(text))
 
 
 def logistic(data: Dataset, _config: TreesConfig) -> Loss:

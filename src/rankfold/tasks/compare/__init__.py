@@ -16,6 +16,7 @@ from rankfold.tasks.options import CompareOptions
 from rankfold.types import Dataset
 
 
+@config.explicit(CompareOptions)
 def compare(
     data: Dataset | str | Path, methods: Sequence[str] | str | None = None, **options: Any
 ) -> Comparison:
@@ -27,7 +28,7 @@ def compare(
         data: prepared data with a test split, or its folder.
         methods: keys of ``METHODS``; ``NAME=METHOD`` renames one, ``METHOD@100`` starts its
             seeds at 100. Default: those of the protocol.
-        options: the fields of ``CompareOptions``; ``out`` is required.
+        options: see below; ``out`` is required.
 
     Returns:
         The document written, which is also a table with a row per method and metric;

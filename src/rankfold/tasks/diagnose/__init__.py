@@ -12,10 +12,11 @@ from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError, find, memory_errors
 from rankfold.methods.ordinal.cba import CbaConfig
+from rankfold.notebook import shown
 from rankfold.tasks.diagnose import ranks, surrogate, whiteness
 from rankfold.tasks.diagnose.result import DiagnosisResult
 from rankfold.tasks.diagnose.training import DiagnosedTraining
-from rankfold.types import Progress, Run, silent
+from rankfold.types import Progress, Run
 
 _METHOD = "cba"  # the only method that can be diagnosed
 
@@ -63,7 +64,7 @@ def diagnose(
     *,
     method: str = _METHOD,
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress = shown,
 ) -> DiagnosisResult:
     """Run a diagnosis.
 

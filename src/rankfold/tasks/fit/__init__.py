@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from rankfold import config, storage
-from rankfold.data.build.graded import gather_rows, hashes
+from rankfold.data.build.graded import gather_rows
+from rankfold.data.build.hashes import hashes
 from rankfold.data.build.profile import profile_of
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import row_offset
@@ -27,7 +28,7 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit.plan import FitPlan, make_plan
 from rankfold.tasks.fit.run import gather_model, make_run, refit_follows, run_steps, score_rows
-from rankfold.tasks.options import FitOptions, listed
+from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
@@ -36,6 +37,7 @@ from rankfold.types import Comm, Graded, Model, SplitName, Vocabulary
 _PROFILED_ROWS = 200_000  # of train, for the profile of the columns
 
 
+@config.explicit(FitOptions, more=True)
 def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
     """Fit a method by name.
 
@@ -54,9 +56,11 @@ def fit(method: str, data: Any, **options: Any) -> Ranker | Grader:
 fit.__doc__ = "\n\n".join(
     [
         cleandoc(fit.__doc__ or ""),
-        listed("Options of every fit:", FitOptions),
         "Settings of each method; `rankfold methods NAME` also names the values they accept.",
-        *(listed(f"{name}: {method.summary}", method.config) for name, method in METHODS.items()),
+        *(
+            config.listed(f"{name}: {method.summary}", method.config)
+            for name, method in METHODS.items()
+        ),
     ]
 )
 
@@ -225,21 +229,24 @@ def _profile(plan: FitPlan) -> dict[str, Tensor]:
 
 
 def _importance(grader: Grader, rows: Graded, comm: Comm) -> dict[str, Any] | None:
-    """How telling each column is, the most telling first; None for images."""
+    """How telling each column is on kept rows, the most telling first; None for images."""
     if grader.columns is None or rows.images is not None:
         return None
-    rows, by = gather_rows(rows, comm), "gain"
+    rows = gather_rows(rows, comm)
     known = rows.select((rows.grades >= 0).nonzero().flatten())
-    if grader.opened.importance is not None:
-        values = grader.opened.importance()
-    elif len(known.grades.unique()) > 1:
-        by = "permutation"
-        values = permutation_importance(grader.score, known, len(grader.grades))
-    else:
+    if len(known.grades.unique()) < 2:
         return None
+    values = permutation_importance(grader.score, known, len(grader.grades))
     names = names_of_columns(grader.columns)
     order = values.argsort(descending=True, stable=True).tolist()
-    return {"by": by, "columns": {names[place]: float(values[place]) for place in order}}
+    found = {
+        "by": "permutation",
+        "columns": {names[place]: float(values[place]) for place in order},
+    }
+    if grader.opened.gain is not None:
+        gains = grader.opened.gain().tolist()
+        found["gain"] = {names[place]: gains[place] for place in order}
+    return found
 
 
 def _make_ranker(plan: FitPlan, model: Model) -> Ranker:

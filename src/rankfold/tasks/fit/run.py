@@ -19,7 +19,9 @@ from rankfold.kernels.sparse import in_file
 from rankfold.metrics import METRICS, MetricSpec, parse
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.metrics.judged import judge
+from rankfold.notebook import shown
 from rankfold.tasks.fit.plan import FitPlan
+from rankfold.tasks.fit.progress import reporter
 from rankfold.tasks.tally import score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
@@ -43,6 +45,7 @@ def run_steps(
     """
     run = make_run(plan, data, state)
     validate = None if plan.method.self_tuning else run.validate
+    report = plan.options.report or reporter(shown, plan.metric)
     started = saved = monotonic()
     with deferred_interrupt() as interrupted:
         before = 0.0 if state is None else float(state.get("seconds", 0.0))
@@ -51,12 +54,15 @@ def run_steps(
                 scored = validate is not None and step.model is not None
                 history.note(step, validate(step.model) if scored else None)  # type: ignore[misc, arg-type]
             if plan.comm.rank == 0:
-                plan.options.report(history, step)
+                report(history, step)
             due = monotonic() - saved >= plan.options.checkpoint_seconds
             votes = [_is_late(plan, history, monotonic() - started), due, interrupted()]
             # clocks and signals differ between processes: the vote of any of them counts
             late, due, stop = plan.comm.sum(torch.tensor(votes, dtype=torch.int32)).bool().tolist()
-            over = step.whole and (late or history.is_over(step, plan.patience))
+            done = step.whole and history.is_over(step, plan.patience)
+            over = done or (step.whole and late)
+            if over and not done:
+                history.entries[-1]["cut_after"] = plan.options.seconds
             if over and not (stop and refit_follows(plan, history)):
                 return
             if plan.out is not None and (due or stop):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from inspect import cleandoc
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.evaluate import evaluate
 from rankfold.tasks.fit import fit
-from rankfold.tasks.options import TuneOptions, listed
+from rankfold.tasks.options import TuneOptions
 from rankfold.tasks.tune import folder
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan, seed_of
 from rankfold.training.history import History
@@ -58,6 +57,7 @@ class TuneResult:
         return best
 
 
+@config.explicit(TuneOptions)
 def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResult:
     """Search for the settings of a method that score best on validation.
 
@@ -88,9 +88,6 @@ def tune(method: str, data: Any, *, out: str | Path, **options: Any) -> TuneResu
         assert best.score is not None
         model = _load_best(plan, best)
     return TuneResult(plan.settings(best), best.score, plan.fit.metric, trials, model)
-
-
-tune.__doc__ = f"{cleandoc(tune.__doc__ or '')}\n\n{listed('Options:', TuneOptions)}"
 
 
 def _run_trials(plan: TunePlan) -> list[Trial]:

@@ -1,0 +1,55 @@
+"""The pages of the site that are generated from the code: methods, commands, HTTP, samplers.
+
+mkdocs calls ``on_config`` and ``on_files``. ``docs/settings_page.py`` adds the page of settings.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # mkdocs loads a hook without its folder
+
+import command_page
+import http_page
+import method_pages
+import notebooks
+import python_page
+import sampler_page
+
+from rankfold import __version__
+
+WORKER = "https://unpkg.com/iframe-worker/shim"
+
+
+def on_config(config: Any) -> Any:
+    """Add the methods to the navigation, and the version to the foot of every page."""
+    config.copyright = f"rankfold {__version__} · Apache-2.0"
+    methods = next(entry["Methods"] for entry in config.nav if "Methods" in entry)
+    methods += method_pages.navigation()
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages to the files of mkdocs."""
+    from mkdocs.structure.files import File
+
+    pages = {
+        **method_pages.pages(),
+        "reference/commands.md": command_page.page(),
+        "reference/http.md": http_page.page(),
+        "reference/python.md": python_page.page(),
+        "reference/samplers.md": sampler_page.page(),
+        **notebooks.notebooks(Path(config.docs_dir) / "tutorials"),
+    }
+    for path, content in pages.items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Take the worker that searches offline pages from the site, not from the network."""
+    del config
+    here = "../" * page.url.count("/")
+    return output.replace(WORKER, f"{here}assets/iframe-worker.js")

@@ -1,0 +1,86 @@
+"""How text tables are written: encoding, separator, decimal mark, missing values, times."""
+
+from __future__ import annotations
+
+import codecs
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from rankfold import storage
+from rankfold.data.read.files import base_suffix, open_binary
+from rankfold.data.read.values import TEXT_TYPES
+from rankfold.errors import UserError
+
+MISSING = ("", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "None", "\\N", "#N/A")
+_BINARY = (".parquet", ".arrow", ".ipc", ".feather", ".npz", ".zip")
+_DECIMAL_COMMA = r"^\s*[-+]?\d*,?\d+([eE][-+]?\d+)?\s*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How text tables are written. The defaults are detected or usual."""
+
+    separator: str | None = None  # None: detected
+    decimal: str = "."
+    missing: Sequence[str] | None = None  # words for no value; None: ``MISSING``, in keys only
+    time_format: str | None = None  # None: guessed
+
+    @property
+    def missing_keys(self) -> Sequence[str]:
+        """The words that are no key."""
+        return MISSING if self.missing is None else self.missing
+
+    def plain(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A table of text with decimal points, and null for the words given as ``missing``."""
+        text = [column.name for column in frame if column.dtype in TEXT_TYPES]
+        if self.missing is not None:
+            words = pl.Series([*self.missing], dtype=pl.String).implode()
+            plain = pl.col(text).cast(pl.String).str.strip_chars()
+            frame = frame.with_columns(pl.when(~plain.is_in(words)).then(pl.col(text)))
+        if self.decimal == ",":
+            column = pl.col(text).cast(pl.String)
+            filled = (column != "").fill_null(value=False)
+            fits = ~filled | column.str.contains(_DECIMAL_COMMA)
+            ((*numeric,),) = frame.select(fits.all()).rows() if text else [()]
+            names = [name for name, ok in zip(text, numeric, strict=True) if ok]
+            frame = frame.with_columns(pl.col(names).cast(pl.String).str.replace(",", "."))
+        return frame
+
+
+USUAL = Dialect()
+
+
+def check_encoding(name: str) -> None:
+    """A UserError for an unknown encoding."""
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        raise UserError(
+            f"there is no encoding {name!r}", hint="usual ones: utf-8, latin-1, cp1252, utf-16"
+        ) from None
+
+
+def decoded(path: Path, encoding: str | None, scratch: Path) -> Path:
+    """The file in UTF-8: itself, or a copy of the same name. Binary files stay as they are."""
+    if encoding is None or path.is_dir() or base_suffix(path) in _BINARY:
+        return path
+    folder = scratch / f"decoded-{len(list(scratch.iterdir()))}"
+    folder.mkdir()
+    copy = folder / path.name
+    try:
+        with (
+            codecs.getreader(encoding)(open_binary(path)) as text,
+            copy.open("w", encoding="utf-8", newline="") as file,
+        ):
+            shutil.copyfileobj(text, file, 2**20)
+    except UnicodeError as error:
+        if storage.is_full(error):
+            raise
+        raise UserError(
+            f"{path.name} is not {encoding} text: {error}", hint="name another --encoding"
+        ) from None
+    return copy

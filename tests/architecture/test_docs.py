@@ -1,0 +1,114 @@
+"""The documentation: generated pages are complete, links lead somewhere, examples run."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rankfold as rf
+from rankfold import __version__
+from rankfold.cli import COMMANDS
+from rankfold.config import declarations
+from rankfold.losses import LOSSES
+from rankfold.methods import METHODS
+from rankfold.metrics import METRICS
+from rankfold.metrics.graded import GRADED_METRICS
+from rankfold.samplers import SAMPLERS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+GENERATED = ("reference/settings.md",)  # by docs/settings_page.py, which has a test
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, Any]:
+    """The modules of ``docs/``, which is no package."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        names = ("blocks", "command_page", "http_page", "method_pages", "notebooks", "python_page")
+        return {name: __import__(name) for name in (*names, "sampler_page", "samples")}
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+@pytest.fixture(scope="module")
+def generated(parts: dict[str, Any]) -> dict[str, str]:
+    return {
+        **parts["method_pages"].pages(),
+        **parts["notebooks"].notebooks(DOCS / "tutorials"),
+        "reference/commands.md": parts["command_page"].page(),
+        "reference/http.md": parts["http_page"].page(),
+        "reference/python.md": parts["python_page"].page(),
+        "reference/samplers.md": parts["sampler_page"].page(),
+    }
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_has_a_page_with_advice_and_settings(name: str, parts: dict[str, Any]) -> None:
+    page = parts["method_pages"].page(name)
+    assert "**Use it:**" in page, f"say when to use {name} in docs/methods/advice.toml"
+    assert "**Not:**" in page, f"say when not to use {name} in docs/methods/advice.toml"
+    assert all(f"| `{key}` |" in page for key in declarations(METHODS[name].config))
+
+
+def test_advice_is_for_methods_that_exist(parts: dict[str, Any]) -> None:
+    assert parts["method_pages"].advice().keys() <= METHODS.keys()
+
+
+def test_reference_names_everything(generated: dict[str, str]) -> None:
+    commands, http = generated["reference/commands.md"], generated["reference/http.md"]
+    assert all(f"\n## {name}\n" in commands for name in COMMANDS)
+    assert all(f" /{path}\n" in http for path in ("search", "grade", "keys", "card", "metrics"))
+    losses, metrics = (DOCS / f"reference/{name}.md" for name in ("losses", "metrics"))
+    assert [name for name in LOSSES if f"`{name}`" not in losses.read_text()] == []
+    named = metrics.read_text()
+    assert [name for name in METRICS if f"`{name}" not in named] == []
+    assert [name for name in GRADED_METRICS if f"`{name}" not in named] == []
+    assert all(f"\n## {name}\n" in generated["reference/samplers.md"] for name in SAMPLERS)
+    python = generated["reference/python.md"]
+    assert [name for name in rf.__all__ if f"`{name}`" not in python] == ["__version__"]
+
+
+def test_links_lead_to_pages(generated: dict[str, str]) -> None:
+    pages = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
+    known = {*pages, *generated, *GENERATED}
+    broken = []
+    for name, text in {**pages, **generated}.items():
+        if name.endswith(".ipynb"):
+            continue
+        for link in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", text):
+            target = (DOCS / name).parent / link
+            inside = target.resolve().relative_to(ROOT).as_posix().removeprefix("docs/")
+            if inside not in known and not target.exists():
+                broken.append(f"{name}: {link}")
+    assert broken == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text()
+    pages = (path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    kept = [page for page in pages if not page.startswith(("decisions/", "gallery/"))]
+    assert [page for page in kept if page not in nav] == []
+
+
+def test_blocks_that_do_not_run_say_why(parts: dict[str, Any]) -> None:
+    assert all(len(reason) > 8 for _, reason in parts["blocks"].skipped())
+
+
+def test_examples_of_the_home_page_run(parts: dict[str, Any], tmp_path: Path) -> None:
+    parts["samples"].tables(tmp_path)
+    assert parts["blocks"].run_page(DOCS / "index.md", tmp_path, ["python"]) == ""
+
+
+def test_a_broken_example_is_noticed(parts: dict[str, Any], tmp_path: Path) -> None:
+    for text in ("```python\n1 / 0\n```", "```sh\nfalse\n```"):
+        page = tmp_path / "page.md"
+        page.write_text(f"# Page\n\n{text}\n")
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        assert "line 3" in parts["blocks"].run_page(page, tmp_path / "empty")
+
+
+def test_citation_has_this_version() -> None:
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
