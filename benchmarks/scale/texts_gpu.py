@@ -25,7 +25,7 @@ import gc
 import json
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -115,6 +115,9 @@ class Place:
         )
 
 
+Piece = Callable[[Place], Row]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -131,10 +134,10 @@ def main() -> None:
         return
     place = Place(torch.device(args.device), SMALL if args.small else FULL, args.arrays)
     for name in args.names or PIECES:
-        study(name, place, args.out)
+        study(name, place, args.out, PIECES)
 
 
-def study(name: str, place: Place, out: Path) -> None:
+def study(name: str, place: Place, out: Path, pieces: Mapping[str, Piece]) -> None:
     """Run a piece unless its figures exist; a failure is recorded and tried again next time."""
     result = json.loads(out.read_text()) if out.exists() else {}
     if name in result and "failed" not in result[name]:
@@ -145,7 +148,7 @@ def study(name: str, place: Place, out: Path) -> None:
         torch.cuda.reset_peak_memory_stats()
     began = place.wait()
     try:
-        row = PIECES[name](place)
+        row = pieces[name](place)
     except (RuntimeError, MemoryError) as error:  # out of memory above all
         traceback.print_exc()
         row = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
@@ -598,7 +601,7 @@ def inverted(place: Place) -> Row:
     }
 
 
-PIECES: dict[str, Callable[[Place], Row]] = {
+PIECES: dict[str, Piece] = {
     "yso": partial(whole, "siamesexml"),
     "three-million": three_million,
     "hundred-million": update,

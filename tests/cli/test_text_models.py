@@ -161,7 +161,6 @@ def test_methods_show_their_data_kind(rankfold: Command) -> None:
         (("search", "model", "--text", "a", "--query", "1"), "takes one input", "--text"),
         (("search", "own", "--text", "a", "--index", "auto"), "has no vectors", "exact"),
         (("search", "model", "--text", "a", "--index", "x"), "there is no index 'x'", "exact"),
-        (("evaluate", "model", "fewer"), "different tokens", "prepare"),
         (("fit", "words", "table", "--out", "m"), "the data has no texts", "--format texts"),
         (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot add pairs", "text"),
         (("extend", "own", "tags.csv"), "overlap cannot add candidates", "fit it again"),
@@ -181,8 +180,6 @@ def test_invalid_input_gets_an_error_with_a_hint(
     (work / "x.csv").write_text("a,b\n1,2\n")
     assert rankfold("fit", "popularity", "data", "--out", "pairs").code == 0
     assert rankfold("fit", "overlap", "data", "--out", "own").code == 0
-    other = ("--format", "texts", "--vocabulary", 5, "--out", "fewer")
-    assert rankfold("prepare", "d.jsonl", *other).code == 0
     (work / "p.csv").write_text("query,candidate\na,x\nb,y\na,y\n")
     assert rankfold("prepare", "p.csv", "--out", "table", "--split", "1,0,0").code == 0
     done = rankfold(*words)

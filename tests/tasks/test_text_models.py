@@ -16,7 +16,7 @@ from rankfold.metrics import parse
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.predict import predict
 from rankfold.tasks.tally import score
-from rankfold.types import Dataset
+from rankfold.types import Dataset, Vocabulary
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
 
@@ -92,11 +92,12 @@ def test_every_query_is_ranked_by_the_text_that_the_data_has(data: Dataset, meth
 
 def test_data_with_other_tokens_is_refused(data: Dataset, ranker: Ranker) -> None:
     other = prepared(vocabulary=9)
+    unwritten = replace(other, queries=Vocabulary.of(other.queries.keys))
     pairs = rf.prepare((["d00", "d01"] * 5, [f"tag {i % 5}" for i in range(10)]))
     swapped = replace(data, n_tokens=data.n_tokens + 1)
     weighed = replace(data, query_texts=as_bags(data.query_texts))
     for given, message in (
-        (other, "different tokens: 9 and"),
+        (unwritten, "different tokens: 9 and"),
         (swapped, "different tokens"),
         (weighed, "different tokens"),
         (pairs, "words ranks by the texts of queries, but the data has none"),
@@ -104,6 +105,13 @@ def test_data_with_other_tokens_is_refused(data: Dataset, ranker: Ranker) -> Non
         with pytest.raises(UserError, match=message) as caught:
             rf.evaluate(ranker, given)
         assert "prepare" in caught.value.hint
+
+
+def test_texts_as_written_are_read_in_the_tokens_of_the_model(
+    data: Dataset, ranker: Ranker
+) -> None:
+    other = prepared(vocabulary=9)
+    assert rf.evaluate(ranker, other).metrics == rf.evaluate(ranker, data).metrics
 
 
 def test_pairs_of_the_same_text_count_as_learnt_and_others_do_not(

@@ -126,7 +126,7 @@ def _dataset(folder: storage.Folder, comm: Comm) -> Dataset:
         n_tokens=meta.get("n_tokens", 0),
         query_features=features_of(folder, "query", n_queries, rows),
         candidate_features=features_of(folder, "candidate", n_candidates, (0, n_candidates)),
-        queries=vocabulary(folder, "queries", n_queries),
+        queries=vocabulary(folder, "queries", n_queries, texts="n_tokens" in meta),
         candidates=vocabulary(
             folder, "candidates", n_candidates, texts=graded or "candidate_texts" in folder
         ),

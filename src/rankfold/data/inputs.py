@@ -232,8 +232,7 @@ def check_tables(options: Preparation) -> None:
         table = getattr(options, f"{side}_{what}")
         if table is not None:
             check_source(table, what)
-    texts = (options.query_texts, options.candidate_texts)
-    if options.format == "texts" or any(table is not None for table in texts):
+    if options.tokens == "word-piece":
         tokens.check_tokenizers()
 
 

@@ -1,6 +1,6 @@
 """Text encoders: modules that turn weighted bags of tokens into vectors of length 1."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -76,8 +76,32 @@ TEXT_ENCODERS: dict[str, TextEncoder] = {
     "residual": lambda start, rng: BagEncoder(start, residual=True, rng=rng),
 }
 BUILT_IN = tuple(TEXT_ENCODERS)  # these ignore the order of tokens
+PRETRAINED = "hf:"  # before the folder of a pretrained encoder
+
+
+class _EncoderNames(Collection[str]):
+    """Registered encoders, and pretrained ones."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in TEXT_ENCODERS or (
+            isinstance(name, str) and name.startswith(PRETRAINED) and name != PRETRAINED
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*TEXT_ENCODERS, f"{PRETRAINED}FOLDER"])
+
+    def __len__(self) -> int:
+        return len(TEXT_ENCODERS) + 1
+
+
+ENCODER_NAMES = _EncoderNames()
 
 
 def weighted(encoder: str, texts: Texts, idf: Tensor) -> Texts:
-    """Texts as an encoder takes them: bags if it is built in, else tokens in their order."""
+    """Texts as an encoder takes them: bags if it is built in, else tokens in their order.
+
+    A pretrained one gets tokens of weight 1.
+    """
+    if encoder.startswith(PRETRAINED):
+        return Texts(texts.offsets, texts.tokens, torch.ones(len(texts.tokens)).to(idf))
     return (weigh if encoder in BUILT_IN else weigh_in_order)(texts, idf)

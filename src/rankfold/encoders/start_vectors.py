@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rankfold.data.build.tokens import normalise
+from rankfold.data.build.words import normalise
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 

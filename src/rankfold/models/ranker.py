@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from rankfold import storage
-from rankfold.data.build.tokens import tokenise
+from rankfold.data.build.retokenise import Reading
 from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
@@ -28,7 +28,7 @@ from rankfold.models.search import (
     no_texts,
     ranks_by_text,
 )
-from rankfold.types import Features, Interactions, Key, Model, Texts, Vocabulary, to_tensors
+from rankfold.types import Features, Interactions, Key, Model, Side, Texts, Vocabulary, to_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Ranker:
             return {"kind": "exact", "metric": "its own", "recall": {}}
         return dict(self.searcher.measured.about)
 
-    def tokens(self, texts: Sequence[str | None] | pl.Series) -> Texts:
+    def tokens(self, texts: Sequence[str | None] | pl.Series, side: Side = "query") -> Texts:
         """New texts in the model's tokens; words that it does not know have none."""
         if not ranks_by_text(self.model):
             raise no_texts(self.model)
@@ -157,7 +157,9 @@ class Ranker:
                 "the model was fitted on bags of tokens and cannot read texts",
                 hint="give a known query, or fit on data that was prepared from texts",
             )
-        return tokenise(self.tokenizer, texts)
+        given = self.model.notes.get("pretrained", {})
+        reading = Reading(self.tokenizer, given.get("prompts", {}), given.get("lower", False))
+        return reading.tokens(texts, side)
 
     def add(self, data: Any) -> "Ranker":
         """A ranker that also knows the training pairs of ``data``, without fitting again.

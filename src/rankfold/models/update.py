@@ -251,7 +251,7 @@ def _extend_by_texts(
     keys, words = rows.keys.gather(order), rows.words.gather(order)
     if not ranker.candidates.holds_integers or keys.dtype == pl.String:
         words = words.fill_null(keys.cast(pl.String))  # a key replaces a missing text
-    tokens = ranker.tokens(words)
+    tokens = ranker.tokens(words, "candidate")
     blank = int((tokens.counts() == 0).sum())
     entry = {"candidates": len(keys), **_left_out(rows.bad), "without_words": blank}
     return _extended(ranker, keys, encode(tokens, "candidate"), words, entry)

@@ -1,7 +1,7 @@
 """How well a model ranks a held-out split: every candidate is ranked, seen pairs are hidden."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.data.build.align import arrange, merge, renumber, rows_of, same_keys
+from rankfold.data.build.retokenise import has_words
 from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
 from rankfold.distributed.connection import connect
@@ -96,6 +97,7 @@ def evaluate_ranking(
     check_content(data)
     by_text = ranks_by_text(ranker.model)
     if by_text:
+        data = _in_tokens_of(ranker, data)
         _check_texts(ranker, data)
     build = find_index(index, ranker.model)
     matched = _match(ranker, data, split)
@@ -196,6 +198,18 @@ def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
         seen, train = renumber(seen, columns, n), renumber(train, columns, n)
         given = None if given is None else renumber(given, columns, n)
     return _Matched(truth, seen, train, given, places, columns)
+
+
+def _in_tokens_of(ranker: Ranker, data: Dataset) -> Dataset:
+    """The data with the texts of queries in the model's tokens, if they are there as written."""
+    if data.query_texts is None or ranker.tokenizer is None or not has_words(data):
+        return data
+    if same_tokens(ranker.tokenizer, data.tokenizer):
+        return data
+    words = data.queries.texts
+    assert words is not None
+    texts = ranker.tokens(words.slice(data.first, len(data.query_texts)))
+    return replace(data, query_texts=texts, tokenizer=ranker.tokenizer, n_tokens=ranker.n_tokens)
 
 
 def _check_texts(ranker: Ranker, data: Dataset) -> None:

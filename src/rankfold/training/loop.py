@@ -8,7 +8,7 @@ CPU with the same number of threads.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Literal, Protocol
@@ -79,6 +79,7 @@ class Task:
     sides: Sides = UNDIVIDED  # of the module's tables
     batch_candidates: Callable[[], Tensor | None] = lambda: None  # of all processes; None: all
     divided: tuple[str, ...] = ()  # names in the memory's state of tables divided among processes
+    factors: Mapping[nn.Parameter, float] = field(default_factory=dict)  # of learning rates
     draws_elsewhere: bool = False  # a custom module, which may draw from torch's global generator
 
 
@@ -107,7 +108,9 @@ class Loop:
         self.draws = torch.Generator(run.device).manual_seed(seed_of(run, "draws"))
         assert config.weight_decay is not None
         self.decay = config.weight_decay
-        self.optimisers = optimisers.make(config.optimiser, task.module, config.lr, self.decay)
+        self.optimisers = optimisers.make(
+            config.optimiser, task.module, config.lr, self.decay, task.factors
+        )
         self.epoch, self.place = 0, 0  # epochs done, batches done of the next epoch
         self.total, self.weight = 0.0, 0.0  # of the epoch so far
         self.votes = torch.zeros(())  # number of processes that want a pause after this batch

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from math import inf
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from rankfold.types import Comm
 
 MAX_DENSE_NUMBERS = 2**27  # numbers in the tables beyond which ``auto`` has sparse gradients
 _MOMENTUM = 0.9
+FACTOR = "factor"  # of a group of parameters: its rate is this times the others'
 
 
 class Optimiser(NamedTuple):
@@ -43,15 +45,28 @@ def is_sparse(name: str, numbers: int) -> bool:
     return numbers > OPTIMISERS[name].sparse_beyond
 
 
-def make(name: str, module: nn.Module, lr: float, weight_decay: float) -> list[Optimizer]:
-    """The optimisers of a module. Tables with sparse gradients get their own."""
+def make(
+    name: str,
+    module: nn.Module,
+    lr: float,
+    weight_decay: float,
+    factors: Mapping[nn.Parameter, float] = MappingProxyType({}),
+) -> list[Optimizer]:
+    """The optimisers of a module. Tables with sparse gradients get their own.
+
+    The rates of some dense parameters are ``factors`` times those of the others.
+    """
     kinds = nn.Embedding | nn.EmbeddingBag
     tables = [m.weight for m in module.modules() if isinstance(m, kinds) and m.sparse]
     rest = [p for p in module.parameters() if all(p is not table for table in tables)]
     kind = OPTIMISERS[name]
     optimisers: list[Optimizer] = [kind.sparse(tables, lr=lr)] if tables else []
     if rest:
-        optimisers.append(kind.dense(rest, lr=lr, weight_decay=weight_decay))
+        by_factor: dict[float, list[nn.Parameter]] = {}
+        for parameter in rest:
+            by_factor.setdefault(factors.get(parameter, 1.0), []).append(parameter)
+        groups = [{"params": own, FACTOR: factor} for factor, own in by_factor.items()]
+        optimisers.append(kind.dense(groups, lr=lr, weight_decay=weight_decay))
     return optimisers
 
 
@@ -87,7 +102,7 @@ def clip(
 def set_rate(optimisers: Iterable[Optimizer], lr: float) -> None:
     for optimiser in optimisers:
         for group in optimiser.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get(FACTOR, 1.0)
 
 
 def state(optimisers: Iterable[Optimizer]) -> dict[str, Tensor]:

@@ -319,6 +319,8 @@ class Method:
     own_threads: bool = (
         False  # torch gets one thread: ``kernels.threads`` divides the work, or none
     )
+    read: Callable[[Dataset, Any, Comm], Dataset] = lambda data, _config, _comm: data
+    """The data as the method reads it with some settings: texts in other tokens, for example."""
     distributed: bool = False  # several processes can fit it, each with the rows of its own queries
     space: Space = field(default_factory=dict)  # the settings that ``rankfold tune`` tries
     paper_space: Space | None = None  # the grid that its paper states, if it states one

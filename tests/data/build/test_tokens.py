@@ -57,6 +57,7 @@ def test_old_tokenizers_without_case_folding_are_read(kind: str) -> None:
     old = [*sorted(vocabulary, key=vocabulary.__getitem__)[:-1], "straße", "weiß", "οδος"]
     kept["model"]["vocab"] = {word: number for number, word in enumerate([*old, "[UNK]"])}
     kept["normalizer"] = None
+    del kept["rules"]
     tokenizer = json.dumps(kept)
     assert n_tokens(tokenizer) == size + 3
     result = tokenise(tokenizer, ["Straße", "strasse", "WEISS", "ὁδός", "nothing"])
@@ -67,6 +68,54 @@ def test_old_tokenizers_without_case_folding_are_read(kind: str) -> None:
     again = json.dumps({**kept, "normalizer": {"type": "NFC"}})
     assert same_tokens(tokenizer, again)
     assert not same_tokens(tokenizer, train_tokenizer(["strasse weg"], kind, 60))
+
+
+OLD = {  # as the first version wrote them
+    "WordLevel": ["the", "and", "c", "cafe", "cat", "dog", "js", "node", "ภาษาไทย", "東京都の天気"],
+    "WordPiece": ["##t", "##h", "##e", "c", "t", "the", "ca", "##東"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "tokens"),
+    [
+        ("WordLevel", "the cat and C++ 東京都の天気 café", [0, 4, 1, 2, 9, 3]),
+        ("WordLevel", "The dog; ภาษาไทย node.js, dogs", [0, 5, 8, 7, 6]),
+        ("WordLevel", "東京 ภาษา thee", []),
+        ("WordPiece", "the cat 東", [5, 6, 0]),
+    ],
+)
+def test_tokens_of_the_first_version_keep_their_meaning(
+    kind: str, text: str, tokens: list[int]
+) -> None:
+    vocabulary = {word: number for number, word in enumerate([*OLD[kind], "[UNK]"])}
+    model = {"type": kind, "vocab": vocabulary, "unk_token": "[UNK]"}
+    tokenizer = json.dumps({"version": "1.0", "normalizer": None, "model": model})
+    assert tokenise(tokenizer, [text]).tokens.tolist() == tokens
+    assert not same_tokens(tokenizer, json.dumps({"rules": 2, "model": model}))
+
+
+def test_rare_words_with_symbols_are_not_learnt() -> None:
+    tokenizer = train_tokenizer(["C++ and word.Next", "C++"], "word")
+    texts = tokenise(tokenizer, ["C++ word.Next"])
+    assert words_of(tokenizer, texts, 0) == ["c", "c++", "word", "next"]
+
+
+def test_unknown_word_of_a_short_text_is_read_as_the_most_similar_one() -> None:
+    others = "apple banana cherry orange lemon melon grape peach walnut almond"
+    tokenizer = train_tokenizer(["receive the letters", "receive numbers", others], "word")
+    queries = ["recieve leters", "numberz 12 zebra", "the apple banana cherry recieve"]
+    texts = tokenise(tokenizer, queries)
+    assert words_of(tokenizer, texts, 0) == ["receive", "letters"]
+    assert words_of(tokenizer, texts, 1) == ["numbers"]
+    assert words_of(tokenizer, texts, 2) == ["the", "apple", "banana", "cherry"]  # enough
+
+
+def test_pieces_of_scripts_without_spaces() -> None:
+    tokenizer = train_tokenizer(["東京都の天気 C++", "ภาษาไทย"], "word-piece", 200)
+    texts = tokenise(tokenizer, ["天気 ไทย c++"])
+    pieces = "".join(piece.removeprefix("##") for piece in words_of(tokenizer, texts, 0))
+    assert pieces == "天気天気ไทยไทยcc++"
 
 
 def test_zero_width_space_separates_words() -> None:
@@ -151,9 +200,17 @@ def test_invalid_tokenizer_is_refused(text: str) -> None:
         n_tokens(text)
 
 
+@pytest.mark.parametrize("rules", [3, 0, "2", None])
+def test_unknown_rules_are_refused(rules: object) -> None:
+    model = {"type": "WordLevel", "vocab": {"[UNK]": 0}}
+    with pytest.raises(ValueError, match="rules of version"):
+        n_tokens(json.dumps({"rules": rules, "model": model}))
+
+
 def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     path = documents(tmp_path / "d.jsonl")
     with pytest.raises(UserError, match="needs tokenizers") as caught:
-        prepare(path, format="texts")
+        prepare(path, format="texts", tokens="word-piece")
+    prepare(path, format="texts")
     assert caught.value.hint == "pip install 'rankfold[text]'"

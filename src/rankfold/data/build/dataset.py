@@ -34,9 +34,10 @@ def to_dataset(
 ) -> Dataset:
     """A data set of pairs with their splits, and of the features and texts of both sides.
 
-    ``history`` is added to the summary.
+    Texts stay beside the keys, as they were written: pretrained encoders read them. ``history`` is
+    added to the summary.
     """
-    queries = keys["query"]
+    queries = Vocabulary.of(keys["query"].keys, sides.words.get("query"))
     candidates = Vocabulary.of(keys["candidate"].keys, sides.words.get("candidate"))
     shape = (len(queries), len(candidates))
     grades = pairs.grades

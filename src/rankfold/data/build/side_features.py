@@ -18,6 +18,7 @@ from torch import Tensor
 from rankfold.data.build import features, tokens
 from rankfold.data.build.align import arrange, merge
 from rankfold.data.build.pairs import Pairs, renumber
+from rankfold.data.build.scripts import unseparated
 from rankfold.data.read.results import KeyedTable, TextTable, check_common
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
 
@@ -99,6 +100,7 @@ def describe(
         kind = "bags" if tokenizer is None else kind
         summary["texts"] = {"kind": kind, "tokens": n_tokens} | {
             side: _texts_summary(of_side, tables.texts.get(side), pairs, side)
+            | ({"unseparated": found} if (found := unseparated(words.get(side, ()))) else {})
             for side, of_side in texts.items()
         }
     return SideData(aligned, texts, tokenizer, n_tokens, words, summary)

@@ -1,28 +1,29 @@
-"""Texts as tokens, by the ``tokenizers`` library.
+"""Texts as tokens.
 
-A text is normalised first: compatibility forms are unified (NFKC), case is folded (one Greek sigma,
-ss for sharp s), accents and invisible characters (soft hyphens, joiners) are removed. Words are
-runs of letters and digits; all else is dropped. A token is a ``word`` or a ``word-piece``. Unknown
-words have no token.
+A token is a ``word`` (see ``words``) or a ``word-piece``. An unknown word has no token; in a short
+text it is read as the known word that looks most like it. Word pieces are made by the
+``tokenizers`` library. Pretrained encoders bring tokenizers of their own.
 
-A tokenizer is stored as the library's JSON. Only its kind and its words are read from there, so a
-forged one is harmless.
+A tokenizer is stored as the library's JSON. Only its kind, its rules and its words are read from
+there, so a forged one is harmless. Older ones have no ``rules``: words were runs of letters, with
+or without spaces, and unknown ones had no token. They are read as they were written.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
+from rankfold.data.build import pretrained_tokens
+from rankfold.data.build.similar_words import SimilarWords
+from rankfold.data.build.words import REMOVED, casefold, has_symbols, normalise, words_of
 from rankfold.errors import UserError, require
 from rankfold.notebook import silent
 from rankfold.types import Progress, Texts
@@ -33,22 +34,15 @@ if TYPE_CHECKING:
 
 BATCH = 10_000  # texts tokenised at once
 UNKNOWN = "[UNK]"  # the last token of every tokenizer; it is removed from all texts
-_WORD = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*"
+RULES = 2  # of new tokenizers; those of version 1 have none
+_OLD_WORD = r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*"
 _CONTINUATION = "##"  # prefix of a word piece inside a word
 _MAX_LETTERS = 1000  # single letters among the word pieces: some scripts have very many
-_ACCENTS = "\u0300-\u036f"  # not all marks: vowels are marks in some scripts
-_INVISIBLE = "\u00ad\u200c-\u200f\u2060\ufeff"  # inside words; a zero-width space is a space
-_REMOVED = f"[{_ACCENTS}{_INVISIBLE}]+"
-
-
-def casefold(text: str) -> str:
-    """A text without case. Letters and marks are separated first: folding is letter by letter."""
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKD", text).casefold()
-
-
-def normalise(word: str) -> str:
-    """A word without case, accents and invisible characters, as tokenizers store it."""
-    return unicodedata.normalize("NFC", re.sub(_REMOVED, "", casefold(word)))
+_MIN_SYMBOL_WORDS = 2  # occurrences of a word with symbols
+_MANY_WORDS = 4  # known ones, in a text whose unknown words have no token
+_SIMILAR_KEPT = 100_000  # unknown words whose similar word is remembered
+Encode = Callable[[Iterable[str]], Iterator[list[int]]]
+"""The tokens of each text, ``UNKNOWN`` included."""
 
 
 def train_tokenizer(texts: Iterable[str], kind: str, size: int | None = None) -> str:
@@ -57,24 +51,28 @@ def train_tokenizer(texts: Iterable[str], kind: str, size: int | None = None) ->
     It has at most ``size`` tokens, the most frequent ones; None: the default of the kind.
     """
     token_kind = KINDS[kind]
-    cleaned = map(_clean, texts)
-    batches = iter(lambda: list(islice(cleaned, BATCH)), [])
-    words = token_kind.train(batches, size or token_kind.size)
+    words = token_kind.train(map(words_of, texts), size or token_kind.size)
     if not words:
         raise UserError("the training texts have no words", hint="is it the right column?")
-    return _tokenizer(kind, words).to_str()
+    return _to_json(kind, words)
 
 
 def tokenise(
-    tokenizer: str, texts: Sequence[str | None] | pl.Series, progress: Progress = silent
+    tokenizer: str,
+    texts: Sequence[str | None] | pl.Series,
+    progress: Progress = silent,
+    change: Callable[[str], str] = str,
 ) -> Texts:
-    """The tokens of each text, in the order of its words; none for a missing text."""
-    opened, unknown = _open(tokenizer), n_tokens(tokenizer)
+    """The tokens of each text, in the order of its words; none for a missing text.
+
+    ``change`` is done to each text first, such as adding a prompt, unless it is blank.
+    """
+    encode, unknown = _open(tokenizer), n_tokens(tokenizer)
     counts, tokens = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for start in range(0, len(texts), BATCH):
         progress("tokenising", start / len(texts))
-        batch = [_clean(text) for text in texts[start : start + BATCH]]
-        encoded = [text.ids for text in opened.encode_batch_fast(batch, add_special_tokens=False)]
+        block = (text or "" for text in texts[start : start + BATCH])
+        encoded = list(encode(change(text) if text.strip() else "" for text in block))
         ids = np.fromiter(chain.from_iterable(encoded), np.int32)
         known = ids != unknown
         row = np.repeat(np.arange(len(encoded)), [len(text) for text in encoded])
@@ -86,12 +84,17 @@ def tokenise(
 
 def same_tokens(one: str | None, other: str | None) -> bool:
     """Whether two tokenizers give the same tokens for all texts."""
-    return one == other or (one is not None and other is not None and _parse(one) == _parse(other))
+    if one == other or one is None or other is None:
+        return one == other
+    pretrained = any(map(pretrained_tokens.is_pretrained, (one, other)))
+    return not pretrained and _parse(one) == _parse(other)
 
 
 def n_tokens(tokenizer: str) -> int:
-    """The number of tokens of a tokenizer; a ValueError if it is not one of rankfold."""
-    return len(_parse(tokenizer)[1])
+    """The number of tokens of a tokenizer; a ValueError if it is not valid."""
+    if pretrained_tokens.is_pretrained(tokenizer):
+        return pretrained_tokens.size_of(tokenizer)
+    return len(_parse(tokenizer)[2])
 
 
 def check_tokenizers() -> None:
@@ -102,10 +105,78 @@ def check_tokenizers() -> None:
 # ---------------------------------------------------------------------------------- tokenizers
 
 
-def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
-    """The tokenizer of a kind whose token i is ``words[i]``.
+def _to_json(kind: str, words: Sequence[str]) -> str:
+    """The tokenizer of a kind whose token i is ``words[i]``."""
+    vocabulary = {word: number for number, word in enumerate([*words, UNKNOWN])}
+    model = {"type": KINDS[kind].model, "vocab": vocabulary, "unk_token": UNKNOWN}
+    return json.dumps({"version": "1.0", "rules": RULES, "model": model}, ensure_ascii=False)
 
-    Words are normalised, as old tokenizers were stored without; of equal words the first counts.
+
+@lru_cache(maxsize=2)
+def _open(tokenizer: str) -> Encode:
+    if pretrained_tokens.is_pretrained(tokenizer):
+        return pretrained_tokens.encoder_of(tokenizer)
+    kind, rules, words = _parse(tokenizer)
+    if rules == 1:
+        return _by_library(_old_tokenizer(kind, words), _clean)
+    if kind == "word-piece":
+        return _by_library(_piece_tokenizer(words), lambda text: " ".join(words_of(text)))
+    return _Words(words)
+
+
+class _Words:
+    """The token of each word. In a short text, an unknown word has that of the most similar one.
+
+    In a longer text the known words tell enough, and most unknown ones are new, not misspelt.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words, self.unknown = words, len(words)
+        self.numbers = {word: number for number, word in enumerate(words)}
+        self.similar: SimilarWords | None = None
+        self.nearest = lru_cache(_SIMILAR_KEPT)(self._nearest)
+
+    def __call__(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        get, unknown = self.numbers.get, self.unknown
+        for text in texts:
+            words = words_of(text)
+            found = [get(word, unknown) for word in words]
+            if unknown in found and len(found) - found.count(unknown) < _MANY_WORDS:
+                both = zip(words, found, strict=True)
+                found = [self.nearest(word) if n == unknown else n for word, n in both]
+            yield found
+
+    def _nearest(self, word: str) -> int:
+        if self.similar is None:
+            self.similar = SimilarWords(self.words)
+        number = self.similar.find(word)
+        return self.unknown if number is None else number
+
+
+def _by_library(tokenizer: Tokenizer, clean: Callable[[str], str]) -> Encode:
+    def encode(texts: Iterable[str]) -> Iterator[list[int]]:
+        cleaned = [clean(text) for text in texts]
+        encoded = tokenizer.encode_batch_fast(cleaned, add_special_tokens=False)
+        return (text.ids for text in encoded)
+
+    return encode
+
+
+def _piece_tokenizer(words: Sequence[str]) -> Tokenizer:
+    """Cuts words, separated by spaces, into known pieces."""
+    check_tokenizers()
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {word: number for number, word in enumerate([*words, UNKNOWN])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+def _old_tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
+    """A tokenizer of version 1.
+
+    Words are normalised, as the oldest were stored without; of equal words the first counts.
     """
     check_tokenizers()
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
@@ -114,77 +185,69 @@ def _tokenizer(kind: str, words: Sequence[str]) -> Tokenizer:
     for number, word in enumerate(words):
         vocabulary.setdefault(word if word.isascii() else normalise(word), number)
     vocabulary[UNKNOWN] = len(words)
-    model = getattr(models, KINDS[kind].model)(vocabulary, unk_token=UNKNOWN)
-    tokenizer = Tokenizer(model)
+    tokenizer = Tokenizer(getattr(models, KINDS[kind].model)(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.NFKD(),
             normalizers.Lowercase(),
-            normalizers.Replace(Regex(_REMOVED), ""),
+            normalizers.Replace(Regex(REMOVED), ""),
             normalizers.NFC(),
         ]
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex(_OLD_WORD), behavior="removed", invert=True
+    )
     return tokenizer
 
 
 @lru_cache(maxsize=2)
-def _open(tokenizer: str) -> Tokenizer:
-    return _tokenizer(*_parse(tokenizer))
-
-
-@lru_cache(maxsize=2)
-def _parse(tokenizer: str) -> tuple[str, list[str]]:
-    """The kind of a tokenizer and its words, in order."""
+def _parse(tokenizer: str) -> tuple[str, int, list[str]]:
+    """The kind of a tokenizer, the version of its rules, and its words, in order."""
     try:
-        model = json.loads(tokenizer)["model"]
+        parsed = json.loads(tokenizer)
+        model, rules = parsed["model"], parsed.get("rules", 1)
         kind = next(name for name, known in KINDS.items() if known.model == model["type"])
         words = sorted(model["vocab"], key=model["vocab"].__getitem__)
         numbers = [model["vocab"][word] for word in words]
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
         raise ValueError("not a tokenizer of rankfold") from None
+    if rules not in range(1, RULES + 1):
+        raise ValueError(f"a tokenizer with rules of version {rules!r}, which are not known")
     if numbers != list(range(len(words))) or words[-1:] != [UNKNOWN]:
         raise ValueError("a tokenizer whose tokens are not numbered without gaps")
-    return kind, words[:-1]
+    return kind, rules, words[:-1]
 
 
-def _clean(text: str | None) -> str:
+def _clean(text: str) -> str:
     """A text without lone surrogates, which the library refuses, and with case folded.
 
     The library only knows lower case, which is not enough outside of ASCII.
     """
-    if not text or text.isascii():
-        return text or ""
-    return casefold(text.encode("utf-8", "replace").decode())
+    return text if text.isascii() else casefold(text.encode("utf-8", "replace").decode())
 
 
 # ---------------------------------------------------------------------------------- training
 
 
-def _train_words(batches: Iterable[list[str]], size: int) -> list[str]:
-    """Words by descending frequency, then by letters."""
-    from tokenizers import trainers
-
-    tokenizer = _tokenizer("word", [])
-    trainer = trainers.WordLevelTrainer(vocab_size=size, show_progress=False, special_tokens=[])
-    tokenizer.train_from_iterator(batches, trainer)
-    return _words(tokenizer)
+def _train_words(texts: Iterable[list[str]], size: int) -> list[str]:
+    """Words by descending frequency, then by letters; rare words with symbols are left out."""
+    counts = Counter(chain.from_iterable(texts))
+    known = [w for w, n in counts.items() if n >= _MIN_SYMBOL_WORDS or not has_symbols(w)]
+    return sorted(known, key=lambda word: (-counts[word], word))[:size]
 
 
-def _train_pieces(batches: Iterable[list[str]], size: int) -> list[str]:
+def _train_pieces(texts: Iterable[list[str]], size: int) -> list[str]:
     """Letters, then pieces in the order in which they were joined from smaller ones.
 
     The library numbers letters inside words in no fixed order, and the joins depend on that. As
     special tokens, letters have fixed numbers.
     """
+    tokenizer = _piece_tokenizer([])
     from tokenizers import trainers
 
-    tokenizer = _tokenizer("word-piece", [])
-    assert tokenizer.normalizer is not None
-    texts = [text for batch in batches for text in batch]
-    counts = Counter(chain.from_iterable(map(tokenizer.normalizer.normalize_str, texts)))
-    letters = [letter for letter in counts if unicodedata.category(letter)[0] in "LNM"]
-    letters.sort(key=lambda letter: (-counts[letter], letter))
+    joined = [" ".join(words) for words in texts]
+    counts = Counter(chain.from_iterable(joined))
+    letters = sorted(counts.keys() - {" "}, key=lambda letter: (-counts[letter], letter))
     letters = letters[: min(_MAX_LETTERS, max(1, size // 4))]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
@@ -195,11 +258,7 @@ def _train_pieces(batches: Iterable[list[str]], size: int) -> list[str]:
         initial_alphabet=letters,
         continuing_subword_prefix=_CONTINUATION,
     )
-    tokenizer.train_from_iterator(texts, trainer)
-    return _words(tokenizer)
-
-
-def _words(tokenizer: Tokenizer) -> list[str]:
+    tokenizer.train_from_iterator(joined, trainer)
     vocabulary = tokenizer.get_vocab()
     return sorted(vocabulary.keys() - {UNKNOWN}, key=vocabulary.__getitem__)
 
@@ -208,7 +267,7 @@ class TokenKind(NamedTuple):
     """A kind of tokens."""
 
     model: str  # the library's name for it
-    train: Callable[[Iterable[list[str]], int], list[str]]
+    train: Callable[[Iterable[list[str]], int], list[str]]  # from the words of each text
     size: int  # the default size of the vocabulary
 
 

@@ -114,6 +114,7 @@ def make_plan(name: str, data: Any, given: Mapping[str, Any]) -> FitPlan:
     plan = FitPlan(name, method, settings, as_data(data, comm), options, comm, data)
     _check_ranks_agree(plan)
     _check_data(plan)
+    plan = replace(plan, data=method.read(plan.data, settings, comm))
     _check_metric(plan)
     plan = _set_apart(plan)
     plan = replace(plan, options=replace(options, metric=_select_metric(plan)))

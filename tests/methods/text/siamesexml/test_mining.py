@@ -8,8 +8,10 @@ import siamese_samples as samples
 import torch
 from rankings import assert_same_ranking, sorted_by
 
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import weigh
+from rankfold.encoders.sharded_table import TableShard
 from rankfold.index.exact import Exact
 from rankfold.methods.text.siamesexml import mining, modules
 from rankfold.types import Interactions, TopK, from_pairs
@@ -60,6 +62,24 @@ def test_centroids_are_means_of_documents() -> None:
     for label in range(samples.LABELS):
         owners = corpus.rows.query_of_pair()[corpus.rows.candidates == label].long()
         torch.testing.assert_close(result[label], unit(vectors[owners].sum(dim=0)))
+
+
+def test_centroids_by_tiles_are_the_same() -> None:
+    corpus = samples.corpus_of(samples.topics())
+    encoder = BagEncoder(torch.randn(samples.WORDS, 8), residual=False, rng=torch.Generator())
+    small = TableShard(samples.LABELS, SINGLE_PROCESS, memory_budget=8 * 4 * 8 * 5)  # 5 labels
+    counts = corpus.counts.clone()
+    with torch.no_grad():
+        texts = encoder(corpus.labels)
+        expected = mining.centroids(encoder, corpus._replace(counts=counts), texts)
+        result = mining.centroids(encoder, corpus._replace(label_shard=small), texts)
+        torch.testing.assert_close(result, expected)
+        without = corpus.rows.keep(corpus.rows.candidates != 2)
+        result = mining.centroids(
+            encoder, corpus._replace(label_shard=small, rows=without), texts.half()
+        )
+    assert torch.equal(result[2], texts[2].half())
+    torch.testing.assert_close(result[3].float(), expected[3], rtol=1e-3, atol=1e-3)
 
 
 def test_hardest_of_marks_the_largest_finite_scores() -> None:

@@ -36,6 +36,33 @@ def test_the_mix_matches_the_formula() -> None:
     assert torch.equal(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), result[:, :6])
 
 
+def test_the_mix_is_the_same_in_tiles_and_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = {f"0.{key}": torch.randn(11, 4) for key in mix.MIXED}
+    chosen, counts = mix.Mix(0.7, 0.2, 0.1), torch.arange(11)
+    expected = mix.mixture(done, chosen, 1, counts)
+    monkeypatch.setattr(mix, "TILE", 4)
+    assert torch.equal(mix.mixture(done, chosen, 1, counts), expected)
+    halves = mix.mixture(done, chosen, 1, counts, torch.float16)
+    assert halves.dtype == torch.float16
+    torch.testing.assert_close(halves.float(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_with_vectors_in_halves_gives_nearly_the_same_scores(tmp_path: Path) -> None:
+    data = samples.topics()
+    given = {**samples.SMALL, **samples.SHORT, "classifier_share": 0.5, "centroid_weight": 0.3}
+    for table in ("float32", "float16"):
+        rf.fit("siamesexml", data, out=tmp_path / table, **given, table=table)
+    whole, half = (rf.load(tmp_path / table) for table in ("float32", "float16"))
+    assert isinstance(whole, Ranker)
+    assert isinstance(half, Ranker)
+    assert half.model.tensors["candidates"].dtype == torch.float16
+    for inputs in ({"queries": [0, 1, 2]}, {"candidates": [0, 3]}):
+        one, other = (m.search(**inputs, k=samples.LABELS) for m in (whole, half))
+        torch.testing.assert_close(
+            torch.as_tensor(one.scores), torch.as_tensor(other.scores), rtol=2e-3, atol=2e-3
+        )
+
+
 def test_popularity_is_one_more_column_and_changes_nothing_else() -> None:
     data = samples.topics()
     assert data.query_texts is not None
@@ -119,7 +146,14 @@ class First:
 
 
 @pytest.mark.parametrize(
-    ("memory_budget", "block_bytes"), [(1, 2**23), (2**30, 8 * samples.LABELS), (2**30, 2**23)]
+    ("memory_budget", "block_bytes", "tile"),
+    [
+        (1, 2**23, 2**17),
+        (2**30, 8 * samples.LABELS, 2**17),
+        (2**30, 2**23, 2**17),
+        (2**30, 2**23, 5),
+        (2**30, 2**23, 1),
+    ],
 )
 @pytest.mark.parametrize(
     "mixes",
@@ -129,10 +163,15 @@ class First:
     ],
 )
 def test_scores_of_mixes_are_those_of_a_search(
-    mixes: list[mix.Mix], memory_budget: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+    mixes: list[mix.Mix],
+    memory_budget: int,
+    block_bytes: int,
+    tile: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The slow way: one index per mixture."""
     monkeypatch.setattr(mix, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(mix, "TILE", tile)
     counts, rng = torch.arange(samples.LABELS), torch.Generator().manual_seed(2)
     corpus = samples.corpus_of(samples.topics())._replace(counts=counts)
     sizes = {

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from rankfold.config import Settings, setting
-from rankfold.encoders.bag_encoder import TEXT_ENCODERS
+from rankfold.encoders.bag_encoder import ENCODER_NAMES, PRETRAINED
+from rankfold.encoders.pretrained_folder import POOLINGS
 
 SMALLEST_BATCH, _LARGEST_BATCH = 256, 1024  # documents, where batch_size is open
 BASE_LR = 0.005  # learning rate of the smallest batch
@@ -38,7 +39,34 @@ class ModulesConfig(Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiameseConfig(ModulesConfig):
+class EncoderConfig(ModulesConfig):
+    """The settings of encoders; most are for pretrained ones."""
+
+    encoder: str = setting(
+        "plain",
+        choices=ENCODER_NAMES,
+        help="text encoder; residual: the paper's; hf:FOLDER: a pretrained one on disk",
+    )
+    encoder_lr: float = setting(3e-5, above=0, help="with hf:FOLDER: lr of the network")
+    pooling: str | None = setting(
+        None, choices=POOLINGS, help="with hf:FOLDER: how token vectors become one; none: its own"
+    )
+    max_length: int | None = setting(
+        None, at_least=2, help="with hf:FOLDER: tokens of a text that are read; none: its own"
+    )
+    query_prompt: str | None = setting(
+        None, help="with hf:FOLDER: put before each query; none: its own"
+    )
+    candidate_prompt: str | None = setting(
+        None, help="with hf:FOLDER: put before each candidate; none: its own"
+    )
+    tokens_at_once: int = setting(
+        2**14, at_least=1, help="with hf:FOLDER: tokens in the network at a time; bounds memory"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiameseConfig(EncoderConfig):
     """The best settings for a few minutes of training: one pool of candidates per batch."""
 
     thinning: float = setting(0.1, at_least=0, at_most=1, help="share of tokens that a step drops")
@@ -48,8 +76,8 @@ class SiameseConfig(ModulesConfig):
     temperature: float = setting(0.06, above=0, help="with a pool: cosines are divided by it")
     pool: int = setting(2000, at_least=1, help="with a pool: its approximate size")
     refresh: int = setting(5, at_least=1, help="no pool, module I: epochs between searches")
-    encoder: str = setting(
-        "plain", choices=TEXT_ENCODERS, help="text encoder; residual: the paper's"
+    table: Literal["float32", "float16"] = setting(
+        "float32", help="numbers of the candidates' vectors in the model; float16 halves them"
     )
     classifier_share: float | None = setting(
         None, at_least=0, at_most=1, help="share of the refined vector; none: chosen on validation"
@@ -97,6 +125,8 @@ def fill_defaults(config: C, n_documents: int) -> C:
     size = config.batch_size or min(_LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
     rate = config.lr or BASE_LR * (size / SMALLEST_BATCH) ** 0.5
     pairs_from = config.pairs_from
+    if getattr(config, "encoder", "").startswith(PRETRAINED):
+        pairs_from = 0  # its tokens are pieces of words
     if pairs_from is None:
         many = n_documents >= _MANY_DOCUMENTS
         pairs_from = _MIN_PAIR_COUNT_OF_MANY if many else _MIN_PAIR_COUNT

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import sum_over_ranks
+from rankfold.methods.text.siamesexml import pretrained
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
-from rankfold.methods.text.siamesexml.corpus import Corpus, build_corpus, encode_all
+from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_corpus
 from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import (
     MIXED,
@@ -40,15 +41,20 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
     """All stages, then the mix."""
     assert run.build_index is not None
     n_documents = int(sum_over_ranks((data.split("train").counts() > 0).sum(), run.comm))
+    blueprint = None
+    if pretrained.is_pretrained(config):
+        blueprint, _ = pretrained.blueprint_of(config)
+        config = pretrained.fitting(config, pretrained.load(config, blueprint))
     config = fill_defaults(config, n_documents)
     build_index, corpus = run.build_index, build_corpus(data, config, run)
+    corpus = corpus._replace(blueprint=blueprint)
     done = yield from train_stages(
         config,
         run,
         start=lambda member: start_module(corpus, config, run, member),
         task=lambda module, stage: task_of(module, stage, corpus, config, build_index),
         training=training,
-        export=lambda module: _export_member(module, corpus),
+        export=lambda module: export_member(module, corpus),
         divided=MIXED,
     )
     model = _build_model(name, config, done, corpus, run)
@@ -89,16 +95,19 @@ def train_stages(
             where = {"member": torch.tensor(member), "stage": torch.tensor(place), **done}
             several = f"member {member + 1} of {config.members}, " if config.members > 1 else ""
             for step in train(task(module, stage), training(stage, config), stage_run):
+                held = [step.state]
                 then = _next_work(stages[place + 1 :], config) if step.final else ""
                 share = before + (step.share or 0.0) * stage.epochs
                 yield step._replace(
                     number=before + step.number,
                     final=False,
                     share=share / (config.members * epochs),
-                    state=partial(lambda of_stage, own: {**of_stage(), **own}, step.state, where),
+                    state=partial(lambda held, own: {**held[0](), **own}, held, where),
                     divided=[*step.divided, *_divided_keys(done, divided)],
                     stage=several + stage.name + then,
                 )
+                held.clear()  # who holds the step must not hold the optimiser's tables
+                del step
         done |= {f"{member}.{key}": value for key, value in export(module).items()}
         first = (member + 1, 0)
     return done
@@ -130,6 +139,9 @@ def last_step(
 
 def start_module(corpus: Corpus, config: SiameseConfig, run: Run, member: int) -> Siamese:
     """The untrained encoder, and refinements of 0."""
+    if corpus.blueprint is not None:
+        network = pretrained.load(config, corpus.blueprint)
+        return Siamese(network, len(corpus.labels), config.width).to(run.device)
     rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
     tokens = start_tokens(corpus, config, rng)
     encoder = make_encoder(config.encoder, tokens, seed_of(run, f"encoder of member {member}"))
@@ -151,7 +163,11 @@ def start_tokens(corpus: Corpus, config: ModulesConfig, rng: torch.Generator) ->
 
 def notes_of(corpus: Corpus, mixes: list[dict[str, float]]) -> dict[str, Any]:
     """The notes of a model: how many tokens had vectors, and the scores of all mixes."""
-    vectors = {} if corpus.token_vectors is None else {"vectors": corpus.token_vectors.notes}
+    vectors: dict[str, Any] = (
+        {} if corpus.token_vectors is None else {"vectors": corpus.token_vectors.notes}
+    )
+    if corpus.blueprint is not None:
+        vectors[pretrained.NOTE] = corpus.blueprint.to_json()
     score = max((mix["score"] for mix in mixes), default=None)
     return {**vectors, "mixes": mixes, "score": score} if mixes else vectors
 
@@ -166,14 +182,22 @@ def _finished_members(run: Run) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
-    """A member's encoder, and three vectors for each candidate here."""
+def export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
+    """A member's encoder, and three vectors in float16 for each candidate here.
+
+    Candidates are encoded in blocks: there is no table in float32. Refined vectors take the place
+    of the refinements, which are not needed any more.
+    """
     module.eval()
-    texts = encode_all(module.encoder, corpus.labels)
-    rows = torch.arange(len(texts), device=texts.device)
+    refined = module.refinements.weight.detach()
+    texts = torch.empty_like(refined)
+    for rows in torch.arange(len(texts), device=texts.device).split(ENCODE_BLOCK):
+        block = slice(int(rows[0]), int(rows[-1]) + 1)
+        vectors = module.encoder(corpus.labels.part(block.start, block.stop))
+        texts[block], refined[block] = vectors.half(), module.refined(vectors, rows).half()
     return {
         "texts": texts,
-        "refined": module.refined(texts, rows),
+        "refined": refined,
         "centroids": centroids(module.encoder, corpus, texts),
         **{key: tensor.clone() for key, tensor in module.encoder.state_dict().items()},
     }
@@ -191,7 +215,9 @@ def _build_model(
             **saved_encoders(done, config),
             "pairs": corpus.pairs,
             "rarity": corpus.idf,
-            "candidates": mixture(done, mix, config.members, corpus.own_counts),
+            "candidates": mixture(
+                done, mix, config.members, corpus.own_counts, getattr(torch, config.table)
+            ),
         },
         notes_of(corpus, mixes),
     )
@@ -255,6 +281,7 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         ("texts",),
         paper="siamesexml",
         self_tuning=True,
+        read=pretrained.read,
         distributed=True,
         space=space,
         describe=describe_mix,

@@ -14,6 +14,7 @@ from rankfold.encoders.bag_encoder import unit
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, Encoder, encode_all
 from rankfold.types import Index, Interactions, TopK
 
+_SHARE_OF_MEMORY = 8  # the part of the budget that sums of vectors may take
 BuildIndex = Callable[[Tensor], Index]
 
 
@@ -96,15 +97,40 @@ def without_repeats(ids: Tensor) -> Tensor:
 
 
 def centroids(encoder: Encoder, corpus: Corpus, texts: Tensor) -> Tensor:
-    """The mean vector of each candidate's documents, of length 1; without any, its text's."""
+    """The mean vector of each candidate's documents, of length 1; without any, its text's.
+
+    The result has the type of ``texts`` [N, D]. Sums are in float32, of all candidates at once or,
+    where these would take too much memory, tile by tile: then a document is encoded for each of its
+    candidates.
+    """
+    room = corpus.label_shard.memory_budget // _SHARE_OF_MEMORY
     if corpus.shards is not None:
         sums = corpus.shards.spread(encode_all(encoder, corpus.documents))
-    else:
-        sums, rows = torch.zeros_like(texts), corpus.rows
+    elif 4 * texts.numel() <= room:
+        sums, rows = torch.zeros_like(texts, dtype=torch.float32), corpus.rows
         for some in torch.arange(rows.n_queries, device=texts.device).split(ENCODE_BLOCK):
             chosen, vectors = rows.select(some), encoder(corpus.documents.select(some))
             sums.index_add_(0, chosen.candidates, vectors[chosen.query_of_pair().long()])
-    return torch.where((corpus.own_counts == 0)[:, None], texts, unit(sums))
+    else:
+        return _centroids_by_tiles(encoder, corpus, texts, max(1, room // (4 * texts.shape[1])))
+    return torch.where((corpus.own_counts == 0)[:, None], texts, unit(sums).to(texts.dtype))
+
+
+def _centroids_by_tiles(encoder: Encoder, corpus: Corpus, texts: Tensor, size: int) -> Tensor:
+    result, by_candidate = texts.clone(), corpus.rows.transpose()
+    for start in range(0, len(texts), size):
+        own = by_candidate.part(start, min(start + size, len(texts)))
+        sums = torch.zeros(own.n_queries, texts.shape[1], device=texts.device)
+        both = zip(
+            own.query_of_pair().split(ENCODE_BLOCK),
+            own.candidates.long().split(ENCODE_BLOCK),
+            strict=True,
+        )
+        for places, documents in both:
+            sums.index_add_(0, places, encoder(corpus.documents.select(documents)))
+        met = own.counts() > 0
+        result[start : start + size][met] = unit(sums[met]).to(texts.dtype)
+    return result
 
 
 @torch.no_grad()

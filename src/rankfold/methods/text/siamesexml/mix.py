@@ -5,6 +5,7 @@ weights.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -13,8 +14,11 @@ from torch import Tensor, nn
 
 from rankfold.encoders.bag_encoder import BUILT_IN, TEXT_ENCODERS, weighted
 from rankfold.encoders.bags import with_pairs
+from rankfold.encoders.pretrained_folder import Blueprint
 from rankfold.errors import UserError
-from rankfold.methods.text.neighbours import best
+from rankfold.kernels.topk import merge_top_k
+from rankfold.methods.text.neighbours import best as best_of
+from rankfold.methods.text.siamesexml import pretrained
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, encode_all
 from rankfold.methods.text.siamesexml.distributed import best_of_all, first_of_all, query_blocks
@@ -26,8 +30,9 @@ CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 _CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
 _POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
 _QUERY_POPULARITY = 0.5  # queries' value in the popularity column; candidates' is divided by it
-_PRODUCT_BYTES = 2**26  # of the scores by one of the vectors
-BLOCK_BYTES = 2**23  # of the scores of a mix, to stay in the cache
+_PRODUCT_BYTES = 2**26  # of the scores by one of the vectors, on a CPU
+BLOCK_BYTES = 2**23  # of the scores of a mix, to stay in the cache of a CPU
+TILE = 2**17  # candidates at a time
 MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
 
 
@@ -42,7 +47,13 @@ class Mix(NamedTuple):
 _DEFAULT_MIX = Mix(0.75, 0.0, 0.06)  # without validation
 
 
-def mixture(done: Mapping[str, Tensor], mix: Mix, members: int, counts: Tensor) -> Tensor:
+def mixture(
+    done: Mapping[str, Tensor],
+    mix: Mix,
+    members: int,
+    counts: Tensor,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
     """Share classifier + (1 - share) text + weight centroid, member beside member; [N, D].
 
     Vectors of length 1 cannot express how often a candidate is chosen: with n its ``counts`` [N],
@@ -50,18 +61,25 @@ def mixture(done: Mapping[str, Tensor], mix: Mix, members: int, counts: Tensor) 
     Candidates hold twice that and queries a half: an index whose recall is measured with candidates
     as queries would otherwise ignore the column, and find too little.
     """
-    share, weight, popularity = mix
-    vectors = torch.cat(
-        [
-            share * done[f"{number}.refined"]
-            + (1 - share) * done[f"{number}.texts"]
-            + weight * done[f"{number}.centroids"]
-            for number in range(members)
-        ],
-        dim=1,
-    ).div_(members)
-    column = popularity / _QUERY_POPULARITY * counts.to(vectors).log1p()
-    return with_column(vectors, popularity, column)
+    width = done["0.texts"].shape[1]
+    shape = len(counts), members * width + (mix.popularity_weight != 0)
+    table = done["0.texts"].new_empty(shape, dtype=dtype)
+    for start in range(0, len(counts), TILE):
+        rows = slice(start, start + TILE)
+        for number in range(members):
+            columns = slice(number * width, (number + 1) * width)
+            parts = [done[f"{number}.{name}"][rows] for name in MIXED]
+            table[rows, columns] = _mixed(parts, mix) / members
+    if mix.popularity_weight:
+        table[:, -1] = mix.popularity_weight / _QUERY_POPULARITY * counts.float().log1p()
+    return table
+
+
+def _mixed(vectors: list[Tensor], mix: Mix) -> Tensor:
+    """The mix of some candidates' ``MIXED`` vectors of a member, in float32; [n, D]."""
+    refined, texts, centroids = vectors
+    mixed = mix.classifier_share * refined.float() + (1 - mix.classifier_share) * texts.float()
+    return mixed.add_(centroids.float(), alpha=mix.centroid_weight)
 
 
 def with_column(vectors: Tensor, popularity_weight: float, values: Tensor) -> Tensor:
@@ -105,45 +123,54 @@ def score_mixes(
     each mix would take longer to build, and each would miss different candidates.
     """
     assert run.judge is not None
-    judge, comm, n = run.judge, corpus.comm, corpus.label_shard.size
+    judge, comm = run.judge, corpus.comm
     queries = first_of_all(judge.queries, _MAX_QUERIES, comm)
     bags = corpus.documents.select(queries.to(corpus.idf.device))
-    vectors = encode(encoders_of(done, config, len(corpus.idf)), bags)
-    tables = _tables_of(choices, done, config.members, corpus)
+    vectors = encode(encoders_of(done, config, len(corpus.idf), corpus.blueprint), bags)
     popularity = torch.log1p(corpus.own_counts.to(vectors))
-    room = min(run.memory_budget // 4, _PRODUCT_BYTES)  # three at a time, and mixes of them
-    size = min(max(1, room // (4 * -(-n // comm.size))), _MAX_QUERIES)
-    products = vectors.new_empty(len(tables), size, len(popularity))
+    tile = min(TILE, -(-corpus.label_shard.size // comm.size))
+    room = run.memory_budget // 4  # three products at a time, and mixes of them
+    room = room if vectors.is_cuda else min(room, _PRODUCT_BYTES)
+    size = min(max(1, room // (4 * tile)), _MAX_QUERIES)
     values: list[list[Tensor]] = [[] for _ in choices]
     for block in query_blocks(vectors, judge.hidden(queries), size, corpus):
-        scores = [
-            _mean_products(block.vectors, each, out=place[: len(block.vectors)])
-            for each, place in zip(tables, products, strict=True)
-        ]
-        results = _best_of_mixes(choices, scores, popularity, judge.depth, block.hidden)
+        results: list[TopK] = []
+        for start in range(0, len(popularity), tile):
+            stop = min(start + tile, len(popularity))
+            products = _products(block.vectors, choices, done, config.members, slice(start, stop))
+            hidden = _columns(block.hidden, start, stop)
+            best = _best_of_mixes(choices, products, popularity[start:stop], judge.depth, hidden)
+            best = [TopK(ids + start, scores) for ids, scores in best]
+            both = zip(results, best, strict=True)
+            results = [merge_top_k(*pair, judge.depth) for pair in both] if results else best
         for mix_values, ids in zip(values, best_of_all(results, judge.depth, corpus), strict=True):
             mix_values.append(judge.values(queries[block.own], ids[block.here].cpu()))
     every = [comm.gather(torch.cat(mix_values)) for mix_values in values]
     return dict(zip(choices, (float(one.double().mean()) for one in every), strict=True))
 
 
-def _tables_of(
-    choices: list[Mix], done: Mapping[str, Tensor], members: int, corpus: Corpus
-) -> list[list[Tensor]]:
-    """The vectors of ``MIXED`` by member; already mixed if only the popularity weight varies."""
-    first = choices[0]
-    if all(mix[:2] == first[:2] for mix in choices):
-        return [[mixture(done, first._replace(popularity_weight=0.0), members, corpus.own_counts)]]
-    return [[done[f"{number}.{name}"] for number in range(members)] for name in MIXED]
+def _products(
+    vectors: Tensor, choices: list[Mix], done: Mapping[str, Tensor], members: int, rows: slice
+) -> list[Tensor]:
+    """Inner products with the vectors of some candidates, averaged over members; [B, n] each.
+
+    They are those of ``MIXED``, or of the mix if only the popularity weight varies.
+    """
+    each = (vectors / members).chunk(members, dim=1)
+    tables = [[done[f"{number}.{name}"][rows] for name in MIXED] for number in range(members)]
+    if all(mix[:2] == choices[0][:2] for mix in choices):
+        tables = [[_mixed(parts, choices[0])] for parts in tables]
+    products = [each[0] @ part.float().T for part in tables[0]]
+    for own, parts in zip(each[1:], tables[1:], strict=True):
+        for own_product, part in zip(products, parts, strict=True):
+            own_product.addmm_(own, part.float().T)
+    return products
 
 
-def _mean_products(vectors: Tensor, tables: list[Tensor], *, out: Tensor) -> Tensor:
-    """Inner products with the vectors of candidates, averaged over members; [B, N]."""
-    each = (vectors / len(tables)).split(tables[0].shape[1], dim=1)
-    torch.mm(each[0], tables[0].T, out=out)
-    for part, table in zip(each[1:], tables[1:], strict=True):
-        out.addmm_(part, table.T)
-    return out
+def _columns(pairs: Interactions, start: int, stop: int) -> Interactions:
+    """The pairs with the candidates from ``start`` to ``stop``, counted from there."""
+    kept = pairs.keep((pairs.candidates >= start) & (pairs.candidates < stop))
+    return replace(kept, candidates=kept.candidates - start, n_candidates=stop - start)
 
 
 def _best_of_mixes(
@@ -151,9 +178,9 @@ def _best_of_mixes(
 ) -> list[TopK]:
     """The k best candidates by each mix of the scores [B, N] of ``_tables_of``; [B, k] each."""
     n_queries, n = scores[0].shape
-    rows = max(1, BLOCK_BYTES // (4 * max(1, n)))
+    rows = n_queries if scores[0].is_cuda else max(1, BLOCK_BYTES // (4 * max(1, n)))
     results: list[list[TopK]] = [[] for _ in choices]
-    for start in range(0, n_queries, rows):
+    for start in range(0, n_queries, max(1, rows)):
         block = [part[start : start + rows] for part in scores]
         unwanted = hidden.part(start, min(start + rows, n_queries))
         for mix, lists in zip(choices, results, strict=True):
@@ -163,7 +190,7 @@ def _best_of_mixes(
                 mixed = torch.lerp(texts, refined, mix.classifier_share)
                 mixed.add_(centroids, alpha=mix.centroid_weight)
             mixed = torch.add(mixed, popularity, alpha=mix.popularity_weight)
-            lists.append(best(mixed, k, unwanted))
+            lists.append(best_of(mixed, k, unwanted))
     return [TopK(*map(torch.cat, zip(*lists, strict=True))) for lists in results]
 
 
@@ -173,7 +200,7 @@ def open_model(model: Model) -> Opened:
     if given.pop("residual", False):  # an older model has it in place of ``encoder``
         given["encoder"] = "residual"
     config = SiameseConfig(**given)
-    encoders = encoders_of(model.tensors, config, len(idf))
+    encoders = encoders_of(model.tensors, config, len(idf), pretrained.blueprint_in(model))
     popularity = config.popularity_weight or 0.0  # a model may be older than this setting
 
     def encode_texts(texts: Texts, side: Side) -> Tensor:
@@ -196,13 +223,19 @@ def encode(encoders: list[nn.Module], bags: Texts) -> Tensor:
 
 
 def encoders_of(
-    tensors: Mapping[str, Tensor], config: SiameseConfig, n_tokens: int
+    tensors: Mapping[str, Tensor],
+    config: SiameseConfig,
+    n_tokens: int,
+    blueprint: Blueprint | None = None,
 ) -> list[nn.Module]:
     """The members' encoders, from saved tensors; nothing is copied.
 
     A built-in encoder starts from one zero, expanded: a table of all tokens would be filled in
-    vain. Another encoder may write into its start.
+    vain. Another encoder may write into its start. A pretrained one is built by its blueprint.
     """
+    if blueprint is not None:
+        members = range(config.members)
+        return [pretrained.rebuild(config, blueprint, tensors, number) for number in members]
     encoders = []
     for number in range(config.members):
         start = torch.zeros(1, 1).expand(n_tokens, config.width)

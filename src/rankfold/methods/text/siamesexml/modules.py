@@ -7,13 +7,15 @@ the candidates of their shortlists.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.encoders.bag_encoder import PRETRAINED, BagEncoder, unit
+from rankfold.encoders.pretrained import Pretrained
 from rankfold.kernels.decoupled_softmax import shared_decoupled_softmax_loss
 from rankfold.losses.likelihood import likelihood_loss
 from rankfold.methods.text.siamesexml.config import (
@@ -50,6 +52,7 @@ classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
 
 _GRADIENT_SCALE = 2.0**10  # of the refinements' gradients: about the largest batch
 _NEVER_AGAIN = 2**62  # steps
+_WARMUP = 0.1  # epochs, of a pretrained encoder
 
 StageName = Literal["encoder", "classifiers", "joint"]
 
@@ -71,6 +74,7 @@ class Siamese(nn.Module):
     def __init__(self, encoder: nn.Module, n_candidates: int, width: int) -> None:
         super().__init__()
         self.encoder = encoder
+        self.pretrained = list(encoder.parameters()) if isinstance(encoder, Pretrained) else []
         self.trainable = [one for one in encoder.parameters() if one.requires_grad]
         start = torch.zeros(n_candidates, width, dtype=torch.float16)
         self.refinements = nn.Embedding(n_candidates, width, sparse=True, _weight=start)
@@ -138,6 +142,7 @@ def stages_of(config: ModulesConfig) -> list[Stage]:
 
 def training(stage: Stage, config: ModulesConfig) -> Training:
     first = stage.name == "encoder"
+    pretrained = getattr(config, "encoder", "").startswith(PRETRAINED)
     return Training(
         width=config.width,
         epochs=stage.epochs,
@@ -145,6 +150,7 @@ def training(stage: Stage, config: ModulesConfig) -> Training:
         optimiser="row-adam",
         weight_decay=0.0,
         schedule="linear",
+        warmup=_WARMUP if pretrained else 0.0,
         precision=config.precision,
     )
 
@@ -161,10 +167,13 @@ def task_of(
     """The training task of a stage."""
     module.train_in(stage)
     if config.negatives == "pool":
-        return _pool_task(module, stage, corpus, config)
-    if stage.name == "encoder":
-        return _hard_document_task(module, corpus, config, build_index)
-    return _shortlist_task(module, stage, corpus, config, build_index)
+        task = _pool_task(module, stage, corpus, config)
+    elif stage.name == "encoder":
+        task = _hard_document_task(module, corpus, config, build_index)
+    else:
+        task = _shortlist_task(module, stage, corpus, config, build_index)
+    factor = config.encoder_lr / training(stage, config).lr
+    return replace(task, factors=dict.fromkeys(module.pretrained, factor))
 
 
 # ---------------------------------------------------------------------------------- one pool
