@@ -27,7 +27,9 @@ _TOKEN = re.compile(
     )\s*""",
     re.VERBOSE,
 )
-_WORDS = frozenset(["and", "or", "not", "in", "between", "like", "ilike", "is", "null", "true", "false"])
+_WORDS = frozenset(
+    ["and", "or", "not", "in", "between", "like", "ilike", "is", "null", "true", "false"]
+)
 
 
 class Conditions:
