@@ -99,9 +99,10 @@ def _add_model_endpoints(
     get("card", _card, schema.CardResponse)
     direct: dict[tuple[str, str], Endpoint] = {}
     for endpoint, handler in (("search", search), ("grade", grade_rows)):
-        direct["POST", f"/{endpoint}"] = partial(handler, models.slot(None))
-        for name, slot in models.slots.items():
-            direct["POST", f"/models/{name}/{endpoint}"] = partial(handler, slot)
+        for place, (name, slot) in enumerate(models.slots.items()):
+            direct["POST", f"/models/{name}/{endpoint}"] = ask = partial(handler, slot)
+            if place == 0:
+                direct["POST", f"/{endpoint}"] = ask
     return direct
 
 
