@@ -62,6 +62,7 @@ ON_GPU = {
     "gpu-spectral": ["scale.spectral_gpu"],
     "gpu-softmax": ["speed.softmax", "--device", "cuda", "--write"],
     "gpu-texts": ["scale.texts_gpu", "run"],
+    "gpu-texts-end": ["scale.texts_end"],
 }
 
 

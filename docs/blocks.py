@@ -8,17 +8,17 @@ The Python blocks of a page share their names. A comment above a block changes t
 
     <!-- not run: REASON -->    it does not run; ``--list`` shows all of these
     <!-- file: NAME -->         it is written to this file
-    <!-- background -->         it runs until the page ends; the next block waits for its port
+    <!-- background -->         it runs until the page ends; the next block waits until it is ready
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.request import urlopen
 
 HOME = Path(__file__).parent
 LANGUAGES = ("python", "sh")
@@ -169,14 +170,14 @@ def _start(block: Block, home: Path) -> subprocess.Popen[str]:
 
 
 def _wait() -> None:
+    """Wait until the server has loaded its models."""
     end = time.monotonic() + WAIT
     while time.monotonic() < end:
-        with socket.socket() as one:
-            one.settimeout(0.2)
-            if one.connect_ex(("127.0.0.1", PORT)) == 0:
+        with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{PORT}/ready") as answer:
+            if answer.status == 200:
                 return
         time.sleep(0.2)
-    raise TimeoutError(f"nothing listens on port {PORT}")
+    raise TimeoutError(f"nothing is ready on port {PORT}")
 
 
 def _environment() -> dict[str, str]:

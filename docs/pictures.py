@@ -100,7 +100,7 @@ def tree(_folder: Path) -> None:
         ),
         ("Are the queries texts?", "siamesexml", "first label matters most: text-linear"),
         ("Candidates without any pair?", "ssl-pop, towers", "features of candidates are needed"),
-        ("Under 50,000, every percent counts?", "blend", "or ease alone: no vectors, no index"),
+        ("Under 50,000 candidates, no hurry?", "blend", "or ease alone: no vectors, no index"),
         ("Replacing an iALS of another library?", "ials", "the same objective and settings"),
     )
     for suffix in COLOURS:

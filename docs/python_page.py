@@ -66,7 +66,12 @@ def page() -> str:
 
 
 def _directive(heading: str, place: str, members: tuple[str, ...] | None = None) -> str:
-    lines = [f"::: {place}", "    options:", f"      heading: {heading}"]
+    lines = [
+        f"::: {place}",
+        "    options:",
+        f"      heading: {heading}",
+        f"      toc_label: {heading}",
+    ]
     if members is not None:
         lines.append(f"      members: [{', '.join(members)}]")
     return "\n".join([*lines, ""])

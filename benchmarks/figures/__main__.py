@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import fill
 
+from benchmarks.figures import glance
 from benchmarks.figures.bars import DARK, LIGHT, draw
 from benchmarks.figures.full import ordinal_tables, text_tables
 from benchmarks.figures.headlines import headlines
@@ -17,7 +18,7 @@ from benchmarks.paths import HOME, RESULTS
 
 ROOT = HOME.parent
 PAGE, CHARTS = ROOT / "docs/reference/benchmarks.md", ROOT / "docs/figures"
-README = ROOT / "README.md"
+README, CHOOSE = ROOT / "README.md", ROOT / "docs/methods/choose.md"
 DATES = RESULTS / "dates.json"  # of the last change of each section's figures
 HEAD = """# Benchmarks
 
@@ -57,6 +58,14 @@ def files(*, today: str) -> dict[Path, str]:
     result[PAGE] = "\n".join(parts)
     tables = replaced(TABLES.read_text(), "texts", text_tables())
     result[TABLES] = replaced(tables, "ordinal", ordinal_tables())
+    chosen = CHOOSE.read_text()
+    for name, make in (
+        ("pairs", glance.pairs),
+        ("labels", glance.labels),
+        ("graded", glance.graded),
+    ):
+        chosen = replaced(chosen, name, make())
+    result[CHOOSE] = chosen
     result[README] = replaced(README.read_text(), "figures", headlines())
     result[DATES] = json.dumps(dates, indent=1) + "\n"
     return result

@@ -77,21 +77,22 @@ TEXT_ENCODERS: dict[str, TextEncoder] = {
 }
 BUILT_IN = tuple(TEXT_ENCODERS)  # these ignore the order of tokens
 PRETRAINED = "hf:"  # before the folder of a pretrained encoder
+VECTORS = "vectors:"  # before a file of vectors made elsewhere
+_ON_DISK = (PRETRAINED, VECTORS)
 
 
 class _EncoderNames(Collection[str]):
-    """Registered encoders, and pretrained ones."""
+    """Registered encoders, and those on disk."""
 
     def __contains__(self, name: object) -> bool:
-        return name in TEXT_ENCODERS or (
-            isinstance(name, str) and name.startswith(PRETRAINED) and name != PRETRAINED
-        )
+        on_disk = isinstance(name, str) and name.startswith(_ON_DISK) and name not in _ON_DISK
+        return name in TEXT_ENCODERS or on_disk
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*TEXT_ENCODERS, f"{PRETRAINED}FOLDER"])
+        return iter([*TEXT_ENCODERS, f"{PRETRAINED}FOLDER", f"{VECTORS}FILE"])
 
     def __len__(self) -> int:
-        return len(TEXT_ENCODERS) + 1
+        return len(TEXT_ENCODERS) + len(_ON_DISK)
 
 
 ENCODER_NAMES = _EncoderNames()
@@ -100,8 +101,8 @@ ENCODER_NAMES = _EncoderNames()
 def weighted(encoder: str, texts: Texts, idf: Tensor) -> Texts:
     """Texts as an encoder takes them: bags if it is built in, else tokens in their order.
 
-    A pretrained one gets tokens of weight 1.
+    One from disk gets tokens of weight 1.
     """
-    if encoder.startswith(PRETRAINED):
+    if encoder.startswith(_ON_DISK):
         return Texts(texts.offsets, texts.tokens, torch.ones(len(texts.tokens)).to(idf))
     return (weigh if encoder in BUILT_IN else weigh_in_order)(texts, idf)

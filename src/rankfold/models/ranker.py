@@ -154,7 +154,7 @@ class Ranker:
             raise no_texts(self.model)
         if self.tokenizer is None or (self.texts is not None and self.texts.weights is not None):
             raise UserError(
-                "the model was fitted on bags of tokens and cannot read texts",
+                "the model was fitted on bags of tokens, or on vectors, and cannot read texts",
                 hint="give a known query, or fit on data that was prepared from texts",
             )
         given = self.model.notes.get("pretrained", {})

@@ -202,6 +202,10 @@ def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
 
 def _in_tokens_of(ranker: Ranker, data: Dataset) -> Dataset:
     """The data with the texts of queries in the model's tokens, if they are there as written."""
+    if "given_vectors" in ranker.model.notes and ranker.texts is not None:
+        keys = data.queries.keys.slice(data.first, data.split("train").n_queries)
+        texts = arrange(ranker.texts, ranker.queries.find(keys))
+        return replace(data, query_texts=texts, tokenizer=None, n_tokens=ranker.n_tokens)
     if data.query_texts is None or ranker.tokenizer is None or not has_words(data):
         return data
     if same_tokens(ranker.tokenizer, data.tokenizer):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from rankfold.config import Settings, setting
-from rankfold.encoders.bag_encoder import ENCODER_NAMES, PRETRAINED
+from rankfold.encoders.bag_encoder import ENCODER_NAMES, PRETRAINED, VECTORS
 from rankfold.encoders.pretrained_folder import POOLINGS
 
 SMALLEST_BATCH, _LARGEST_BATCH = 256, 1024  # documents, where batch_size is open
@@ -45,9 +45,13 @@ class EncoderConfig(ModulesConfig):
     encoder: str = setting(
         "plain",
         choices=ENCODER_NAMES,
-        help="text encoder; residual: the paper's; hf:FOLDER: a pretrained one on disk",
+        help="text encoder; residual: the paper's; hf:FOLDER: a pretrained one; vectors:FILE",
     )
-    encoder_lr: float = setting(3e-5, above=0, help="with hf:FOLDER: lr of the network")
+    encoder_lr: float | None = setting(
+        None, above=0, help="lr of an encoder on disk; none: 3e-5, of a linear map .001"
+    )
+    frozen: bool = setting(False, help="with hf:FOLDER: train a linear map after the network")
+    cache: str | None = setting(None, help="with frozen: a folder that keeps the texts' vectors")
     pooling: str | None = setting(
         None, choices=POOLINGS, help="with hf:FOLDER: how token vectors become one; none: its own"
     )
@@ -116,6 +120,11 @@ class ReleasedConfig(ModulesConfig):
 C = TypeVar("C", bound=ModulesConfig)
 
 
+def is_on_disk(config: ModulesConfig) -> bool:
+    """Whether the encoder is a folder or a file."""
+    return str(getattr(config, "encoder", "")).startswith((PRETRAINED, VECTORS))
+
+
 def fill_defaults(config: C, n_documents: int) -> C:
     """The settings with batch size, learning rate and pair count filled in.
 
@@ -125,8 +134,8 @@ def fill_defaults(config: C, n_documents: int) -> C:
     size = config.batch_size or min(_LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
     rate = config.lr or BASE_LR * (size / SMALLEST_BATCH) ** 0.5
     pairs_from = config.pairs_from
-    if getattr(config, "encoder", "").startswith(PRETRAINED):
-        pairs_from = 0  # its tokens are pieces of words
+    if is_on_disk(config):
+        pairs_from = 0  # tokens are pieces of words, or rows of a table
     if pairs_from is None:
         many = n_documents >= _MANY_DOCUMENTS
         pairs_from = _MIN_PAIR_COUNT_OF_MANY if many else _MIN_PAIR_COUNT

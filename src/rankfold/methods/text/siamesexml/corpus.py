@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rankfold.encoders.bag_encoder import weighted
 from rankfold.encoders.bags import common_pairs, inverse_document_frequency, with_pairs
-from rankfold.encoders.pretrained_folder import Blueprint
+from rankfold.encoders.frozen import Source
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.start_vectors import TokenVectors, read_vectors
 from rankfold.errors import UserError
@@ -40,7 +40,7 @@ class Corpus(NamedTuple):
     document_shard: TableShard  # which of all documents are here
     label_shard: TableShard  # which of all candidates are here
     shards: Shards | None  # sums and searches over processes; None: there is one process
-    blueprint: Blueprint | None = None  # of a pretrained encoder
+    source: Source | None = None  # of an encoder on disk
 
     @property
     def comm(self) -> Comm:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.methods.text.siamesexml import pretrained
+from rankfold.methods.text.siamesexml import on_disk
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_corpus
 from rankfold.methods.text.siamesexml.mining import centroids
@@ -41,13 +41,12 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
     """All stages, then the mix."""
     assert run.build_index is not None
     n_documents = int(sum_over_ranks((data.split("train").counts() > 0).sum(), run.comm))
-    blueprint = None
-    if pretrained.is_pretrained(config):
-        blueprint, _ = pretrained.blueprint_of(config)
-        config = pretrained.fitting(config, pretrained.load(config, blueprint))
+    source = on_disk.open_source(data, config, run)
+    if source is not None:
+        config = replace(config, width=source.width)
     config = fill_defaults(config, n_documents)
     build_index, corpus = run.build_index, build_corpus(data, config, run)
-    corpus = corpus._replace(blueprint=blueprint)
+    corpus = on_disk.with_source(corpus, source)
     done = yield from train_stages(
         config,
         run,
@@ -139,9 +138,9 @@ def last_step(
 
 def start_module(corpus: Corpus, config: SiameseConfig, run: Run, member: int) -> Siamese:
     """The untrained encoder, and refinements of 0."""
-    if corpus.blueprint is not None:
-        network = pretrained.load(config, corpus.blueprint)
-        return Siamese(network, len(corpus.labels), config.width).to(run.device)
+    if corpus.source is not None:
+        encoder = on_disk.load(config, corpus.source)
+        return Siamese(encoder, len(corpus.labels), config.width).to(run.device)
     rng = torch.Generator().manual_seed(seed_of(run, f"vectors of member {member}"))
     tokens = start_tokens(corpus, config, rng)
     encoder = make_encoder(config.encoder, tokens, seed_of(run, f"encoder of member {member}"))
@@ -166,8 +165,8 @@ def notes_of(corpus: Corpus, mixes: list[dict[str, float]]) -> dict[str, Any]:
     vectors: dict[str, Any] = (
         {} if corpus.token_vectors is None else {"vectors": corpus.token_vectors.notes}
     )
-    if corpus.blueprint is not None:
-        vectors[pretrained.NOTE] = corpus.blueprint.to_json()
+    if corpus.source is not None:
+        vectors |= corpus.source.notes()
     score = max((mix["score"] for mix in mixes), default=None)
     return {**vectors, "mixes": mixes, "score": score} if mixes else vectors
 
@@ -213,6 +212,7 @@ def _build_model(
         asdict(replace(config, **mix._asdict())),
         {
             **saved_encoders(done, config),
+            **on_disk.frozen_tensors(corpus.source),
             "pairs": corpus.pairs,
             "rarity": corpus.idf,
             "candidates": mixture(
@@ -281,7 +281,7 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         ("texts",),
         paper="siamesexml",
         self_tuning=True,
-        read=pretrained.read,
+        read=on_disk.read,
         distributed=True,
         space=space,
         describe=describe_mix,

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from rankfold.encoders.bag_encoder import BUILT_IN, TEXT_ENCODERS, weighted
 from rankfold.encoders.bags import with_pairs
-from rankfold.encoders.pretrained_folder import Blueprint
+from rankfold.encoders.frozen import Source
 from rankfold.errors import UserError
 from rankfold.kernels.topk import merge_top_k
 from rankfold.methods.text.neighbours import best as best_of
-from rankfold.methods.text.siamesexml import pretrained
+from rankfold.methods.text.siamesexml import on_disk
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, encode_all
 from rankfold.methods.text.siamesexml.distributed import best_of_all, first_of_all, query_blocks
@@ -126,7 +126,7 @@ def score_mixes(
     judge, comm = run.judge, corpus.comm
     queries = first_of_all(judge.queries, _MAX_QUERIES, comm)
     bags = corpus.documents.select(queries.to(corpus.idf.device))
-    vectors = encode(encoders_of(done, config, len(corpus.idf), corpus.blueprint), bags)
+    vectors = encode(encoders_of(done, config, len(corpus.idf), corpus.source), bags)
     popularity = torch.log1p(corpus.own_counts.to(vectors))
     tile = min(TILE, -(-corpus.label_shard.size // comm.size))
     room = run.memory_budget // 4  # three products at a time, and mixes of them
@@ -200,7 +200,7 @@ def open_model(model: Model) -> Opened:
     if given.pop("residual", False):  # an older model has it in place of ``encoder``
         given["encoder"] = "residual"
     config = SiameseConfig(**given)
-    encoders = encoders_of(model.tensors, config, len(idf), pretrained.blueprint_in(model))
+    encoders = encoders_of(model.tensors, config, len(idf), on_disk.source_in(model))
     popularity = config.popularity_weight or 0.0  # a model may be older than this setting
 
     def encode_texts(texts: Texts, side: Side) -> Tensor:
@@ -226,16 +226,16 @@ def encoders_of(
     tensors: Mapping[str, Tensor],
     config: SiameseConfig,
     n_tokens: int,
-    blueprint: Blueprint | None = None,
+    source: Source | None = None,
 ) -> list[nn.Module]:
     """The members' encoders, from saved tensors; nothing is copied.
 
     A built-in encoder starts from one zero, expanded: a table of all tokens would be filled in
-    vain. Another encoder may write into its start. A pretrained one is built by its blueprint.
+    vain. Another encoder may write into its start. One from disk is built by its source.
     """
-    if blueprint is not None:
+    if source is not None:
         members = range(config.members)
-        return [pretrained.rebuild(config, blueprint, tensors, number) for number in members]
+        return [on_disk.rebuild(config, source, tensors, number) for number in members]
     encoders = []
     for number in range(config.members):
         start = torch.zeros(1, 1).expand(n_tokens, config.width)

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rankfold.encoders.bag_encoder import PRETRAINED, BagEncoder, unit
+from rankfold.encoders.bag_encoder import BagEncoder, unit
+from rankfold.encoders.frozen import Given
 from rankfold.encoders.pretrained import Pretrained
 from rankfold.kernels.decoupled_softmax import shared_decoupled_softmax_loss
 from rankfold.losses.likelihood import likelihood_loss
@@ -23,6 +24,7 @@ from rankfold.methods.text.siamesexml.config import (
     SMALLEST_BATCH,
     ModulesConfig,
     SiameseConfig,
+    is_on_disk,
 )
 from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.methods.text.siamesexml.distributed import (
@@ -52,7 +54,8 @@ classifier_loss = partial(likelihood_loss, c=0.75, d=3.0)
 
 _GRADIENT_SCALE = 2.0**10  # of the refinements' gradients: about the largest batch
 _NEVER_AGAIN = 2**62  # steps
-_WARMUP = 0.1  # epochs, of a pretrained encoder
+_WARMUP = 0.1  # epochs, of an encoder on disk
+_RATES = {Pretrained: 3e-5, Given: 1e-3}
 
 StageName = Literal["encoder", "classifiers", "joint"]
 
@@ -74,7 +77,6 @@ class Siamese(nn.Module):
     def __init__(self, encoder: nn.Module, n_candidates: int, width: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.pretrained = list(encoder.parameters()) if isinstance(encoder, Pretrained) else []
         self.trainable = [one for one in encoder.parameters() if one.requires_grad]
         start = torch.zeros(n_candidates, width, dtype=torch.float16)
         self.refinements = nn.Embedding(n_candidates, width, sparse=True, _weight=start)
@@ -142,7 +144,6 @@ def stages_of(config: ModulesConfig) -> list[Stage]:
 
 def training(stage: Stage, config: ModulesConfig) -> Training:
     first = stage.name == "encoder"
-    pretrained = getattr(config, "encoder", "").startswith(PRETRAINED)
     return Training(
         width=config.width,
         epochs=stage.epochs,
@@ -150,7 +151,7 @@ def training(stage: Stage, config: ModulesConfig) -> Training:
         optimiser="row-adam",
         weight_decay=0.0,
         schedule="linear",
-        warmup=_WARMUP if pretrained else 0.0,
+        warmup=_WARMUP if is_on_disk(config) else 0.0,
         precision=config.precision,
     )
 
@@ -172,8 +173,11 @@ def task_of(
         task = _hard_document_task(module, corpus, config, build_index)
     else:
         task = _shortlist_task(module, stage, corpus, config, build_index)
-    factor = config.encoder_lr / training(stage, config).lr
-    return replace(task, factors=dict.fromkeys(module.pretrained, factor))
+    usual = _RATES.get(type(module.encoder))
+    if usual is None:
+        return task
+    factor = (config.encoder_lr or usual) / training(stage, config).lr
+    return replace(task, factors=dict.fromkeys(module.encoder.parameters(), factor))
 
 
 # ---------------------------------------------------------------------------------- one pool
