@@ -48,8 +48,8 @@ def generated(parts: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize("name", METHODS)
 def test_method_has_a_page_with_advice_and_settings(name: str, parts: dict[str, Any]) -> None:
     page = parts["method_pages"].page(name)
-    assert "**Use it:**" in page, f"say when to use {name} in docs/methods/advice.toml"
-    assert "**Not:**" in page, f"say when not to use {name} in docs/methods/advice.toml"
+    assert "**When:**" in page, f"say when to use {name} in docs/methods/advice.toml"
+    assert "**When not:**" in page, f"say when not to use {name} in docs/methods/advice.toml"
     assert all(f"| `{key}` |" in page for key in declarations(METHODS[name].config))
 
 
