@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-HEAD = """# HTTP
+HEAD = """# HTTP API
 
     curl -s -H 'Content-Type: application/json' -d '{"queries": ["alice"], "k": 5}' \\
       http://127.0.0.1:8080/search

@@ -6,7 +6,7 @@ from rankfold.config import describe_values, list_settings
 from rankfold.data.options import Preparation
 from rankfold.tasks.options import Certainty, CompareOptions, FitOptions, TuneOptions
 
-HEAD = """# Python
+HEAD = """# Python API
 
 ```python
 import rankfold as rf

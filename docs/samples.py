@@ -140,7 +140,7 @@ def packages(folder: Path) -> None:
         "package", "related"
     ).write_csv(folder / "packages.csv")
     known = debian._packages()
-    known.select("name", "section", "priority", "summary").write_csv(folder / "descriptions.csv")
+    known.select("name", "section", "priority").write_csv(folder / "sections.csv")
     tagged = known.filter(pl.col("tags").fill_null("") != "")
     tagged.select(text="words", labels=pl.col("tags").str.replace_all(", ", "|")).write_csv(
         folder / "tagged.csv"
