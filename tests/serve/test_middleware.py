@@ -159,7 +159,10 @@ def test_the_values_that_explanations_are_made_of_are_limited(start: Start) -> N
     response = client.post("/models/patients/grade", body)
     assert response.status_code == 400
     assert "explain: 4 rows of" in response.json()["error"]
-    assert client.post("/models/patients/grade", {"rows": [{"age": 1, "dose": 1}] * 4}).status_code == 200
+    assert (
+        client.post("/models/patients/grade", {"rows": [{"age": 1, "dose": 1}] * 4}).status_code
+        == 200
+    )
 
 
 def test_too_many_rows_are_refused(start: Start) -> None:
