@@ -15,11 +15,11 @@ from rankfold.data.build.new_rows import NewRows, are_records, read_records, rea
 from rankfold.data.build.profile import Profile, Shift
 from rankfold.data.folder import to_table
 from rankfold.errors import UserError, pluralize
-from rankfold.methods import METHODS
 from rankfold.metrics.isotonic import Steps, isotonic
 from rankfold.models import cuts
 from rankfold.models.cards import model_card
 from rankfold.models.explain import contributions, names_of_columns, no_explanation
+from rankfold.models.opening import open_model
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
@@ -58,7 +58,7 @@ class Grader:
     @cached_property
     def opened(self) -> Opened:
         """The model with its modules built."""
-        return METHODS[self.model.method].open(self.model)
+        return open_model(self.model)
 
     def score(self, rows: Graded) -> Tensor:
         """One score per row, higher for a higher grade; [n]."""
