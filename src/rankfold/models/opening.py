@@ -26,7 +26,7 @@ def open_model(model: Model) -> Opened:
 
 
 def check_meta(meta: Mapping[str, Any]) -> None:
-    """A TypeError or ValueError unless settings, notes and the history of steps are what a fit writes."""
+    """A TypeError or ValueError unless settings, notes and history are what a fit writes."""
     for name in ("config", "notes"):
         if not isinstance(meta[name], dict):
             raise TypeError(f"its {name} is no object")
