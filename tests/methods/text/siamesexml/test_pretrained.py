@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import siamese_samples as samples
 import torch
 from pretrained_folders import WORDS, save_bert, save_minilm
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from rankfold.cli import app
 from rankfold.data.folder import load as load_data
 from rankfold.encoders.pretrained import load_network
 from rankfold.errors import UserError
+from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset
 
@@ -103,6 +105,24 @@ def test_equal_seeds_give_equal_models(data: Path, encoder: Path) -> None:
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
+def test_a_resumed_fit_is_the_same(data: Path, encoder: Path) -> None:
+    """From the end of module I; dropout follows the number of the step."""
+    method = METHODS["siamesexml"]
+    config = method.config(encoder=f"hf:{encoder}", **QUICK, thinning=0.0)
+    given = samples.run()
+    own = method.read(load_data(data), config, given.comm)
+    whole, state = None, None
+    for step in method.fit(own, config, given):
+        if state is None and step.whole:
+            kept = {key: tensor.clone() for key, tensor in step.state().items()}
+            state = {**kept, "number": torch.tensor(step.number)}
+        whole = step.model
+    assert whole is not None
+    again = list(method.fit(own, config, samples.run(resume=state)))[-1].model
+    assert again is not None
+    assert all(torch.equal(tensor, again.tensors[n]) for n, tensor in whole.tensors.items())
+
+
 def test_members_have_networks_of_their_own(data: Path, encoder: Path) -> None:
     model = fitted(data, encoder, members=2)
     name = "network.encoder.layer.0.attention.self.query.weight"
@@ -158,6 +178,8 @@ def test_on_the_command_line(data: Path, tmp_path: Path) -> None:
     shutil.rmtree(folder)
     found = runner.invoke(app, ["search", str(out), "--text", WORDS[33], "-k", "2", "--json"])
     assert len(json.loads(found.stdout)["results"]) == 2
+    shown = runner.invoke(app, ["info", str(out)])
+    assert "encoder from the folder bert (" in shown.stderr
     texts, lists = tmp_path / "texts.csv", tmp_path / "lists.parquet"
     pl.DataFrame({"id": ["a", "b"], "text": [WORDS[1], WORDS[2]]}).write_csv(texts)
     predicted = runner.invoke(
