@@ -68,8 +68,9 @@ def test_a_frozen_network_is_not_changed_and_answers_without_its_folder(
     data: Path, folder: Path, tmp_path: Path
 ) -> None:
     from rankfold.encoders.pretrained import load_network
+    from rankfold.encoders.pretrained_folder import Choices, read_blueprint
 
-    before = load_network(folder).state_dict()
+    before = load_network(folder, read_blueprint(folder, Choices())[0]).state_dict()
     model = fitted(data, f"hf:{folder}", frozen=True, out=tmp_path / "model")
     for name, tensor in before.items():
         assert torch.equal(model.model.tensors[f"network.{name}"], tensor)

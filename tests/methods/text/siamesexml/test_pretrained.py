@@ -18,6 +18,7 @@ import rankfold as rf
 from rankfold.cli import app
 from rankfold.data.folder import load as load_data
 from rankfold.encoders.pretrained import load_network
+from rankfold.encoders.pretrained_folder import Choices, read_blueprint
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
@@ -88,7 +89,7 @@ def test_fit_save_load_and_search_without_the_folder(
 def test_training_changes_the_network_and_nothing_is_taken_from_the_tokens_of_words(
     data: Path, encoder: Path
 ) -> None:
-    before = load_network(encoder).state_dict()
+    before = load_network(encoder, read_blueprint(encoder, Choices())[0]).state_dict()
     model = fitted(data, encoder)
     tensors = model.model.tensors
     names = {name.removeprefix("0.network.") for name in tensors if name.startswith("0.network.")}
@@ -121,6 +122,11 @@ def test_a_resumed_fit_is_the_same(data: Path, encoder: Path) -> None:
     again = list(method.fit(own, config, samples.run(resume=state)))[-1].model
     assert again is not None
     assert all(torch.equal(tensor, again.tensors[n]) for n, tensor in whole.tensors.items())
+
+
+def test_hard_negatives_instead_of_a_pool(data: Path, encoder: Path) -> None:
+    given = {"negatives": "hardest", "classifier_epochs": 1, "shortlist": 4, "random": 2}
+    assert fitted(data, encoder, **given).search(text=WORDS[3], k=2).keys[0]
 
 
 def test_members_have_networks_of_their_own(data: Path, encoder: Path) -> None:
