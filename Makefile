@@ -8,7 +8,7 @@ RELEASE := build/release
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # many processes start: compile each module once, at its first import
 
-.PHONY: demo test test-lowest pytest browser lint bench docs lock release clean
+.PHONY: demo test test-lowest pytest browser lint bench docs look lock release clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -50,6 +50,10 @@ docs: $(VENV)/.docs
 	OMP_NUM_THREADS=1 $(BIN)/python docs/pictures.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	OMP_NUM_THREADS=1 $(BIN)/python docs/blocks.py
+
+# What a reader of the built site would stumble over, in Chromium; pictures of some pages in site/.
+look: $(VENV)/.docs browser
+	$(BIN)/python docs/look.py site pictures
 
 # Choose versions again, for every platform and Python; those in requirements/ are kept if they fit.
 COMPILE = $(RELEASE)/bin/uv pip compile --quiet --python-version 3.11 --no-header

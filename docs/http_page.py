@@ -37,7 +37,7 @@ def openapi() -> dict[str, Any]:
 
     nothing: Any = SimpleNamespace(slots={}, log=None, metrics=None)
     app: Any = build_app(nothing, Limits())
-    document: dict[str, Any] = app.app.api.openapi()
+    document: dict[str, Any] = app.app.openapi()
     return document
 
 

@@ -63,7 +63,7 @@ def page(name: str) -> str:
     method, known = METHODS[name], advice().get(name, {})
     lines = [f"# {name}", "", f"{method.summary[0].upper()}{method.summary[1:]}.", ""]
     lines += [*_example(name), ""]
-    for key, title in (("use", "Use it"), ("avoid", "Not"), ("cost", "Cost")):
+    for key, title in (("use", "When"), ("avoid", "When not"), ("cost", "Cost")):
         if key in known:
             text = known[key]
             lines += [f"**{title}.** {text}" if key == "cost" else f"**{title}:** {text}", ""]

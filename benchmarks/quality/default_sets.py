@@ -35,6 +35,14 @@ def main() -> None:
     write(
         "gen-0006", *of_topics(9000, 90000, 5, topics=400, share=0.9, power=0.7, seed=11), seed=11
     )
+    write("gen-drift-b", *drifting(1500, 3000, 35, rank=16, strength=2.0, seed=13), seed=None)
+    write("gen-dense-b", *of_factors(700, 900, 80, rank=8, strength=2.0, seed=14), seed=14)
+    write("gen-tiny-b", *of_factors(500, 400, 12, rank=10, strength=3.0, seed=15), seed=15)
+    write(
+        "gen-sparse-b",
+        *of_topics(4000, 12000, 5, topics=60, share=0.9, power=0.7, seed=16),
+        seed=16,
+    )
     write("gen-drift", *drifting(3000, 2000, 25, rank=10, strength=2.5, seed=12), seed=None)
 
 

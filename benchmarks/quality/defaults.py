@@ -159,7 +159,7 @@ class Judged:
 def settings_of(job: dict[str, Any], data: Dataset) -> dict[str, Any]:
     """The settings of a method from a point, some of which are relative to the data's size."""
     settings, train = dict(job["settings"]), data.split("train")
-    if job["group"] != "ease":
+    if job["group"] not in ("ease", "rg2", "blend"):  # these have no width, or choose the rank
         settings["width"] = job["width"]
     size = train.n_queries * train.n_candidates
     if "ratio" in settings:

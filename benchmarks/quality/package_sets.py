@@ -40,6 +40,14 @@ def ml_100k() -> Pairs:
     return [(row[0], row[1]) for row in rows if float(row[2]) >= MIN_RATING]
 
 
+def ml_100k_in_time() -> Pairs:
+    text = _in_wheel("recbole", "recbole/dataset_example/ml-100k/ml-100k.inter").decode()
+    rows = sorted(
+        (line.split("\t") for line in text.splitlines()[1:]), key=lambda row: float(row[3])
+    )
+    return [(row[0], row[1]) for row in rows if float(row[2]) >= MIN_RATING]
+
+
 def ml_latest_small() -> Pairs:
     return _of_frame("dslabs/movielens", "userId", "movieId", "rating")
 
@@ -156,12 +164,13 @@ SOURCES: dict[str, Callable[[], Pairs]] = {
     "verb-glosses": verb_glosses,
     "c-includes": c_includes,
     "icon-terms": icon_terms,
+    "ml-100k-in-time": ml_100k_in_time,
     "ml-in-time": ml_in_time,
     "moves": moves,
     "pizzas": pizzas,
     "planes": planes,
 }
-IN_TIME = ("ml-in-time", "planes")
+IN_TIME = ("ml-100k-in-time", "ml-in-time", "planes")
 
 
 def _listed(lists: dict[str, list[str]]) -> Pairs:

@@ -54,15 +54,42 @@ def test_only_candidates_that_meet_a_condition_are_returned(
         ("prize < 3", "there is no feature 'prize'"),
         ("price <", "cannot read the condition 'price <'"),
         ("price", "is not true or false"),
-        ("count(*) > 1", "is not true or false"),
-        ("(select 1)", "cannot read the condition"),
+        ("count(*) > 1", "there is no feature 'count'"),
+        ("(select 1)", "there is no feature 'select'"),
+        ("price(1) > 1", "may not call functions"),
+        ("price '2020' > 1", "may not call functions"),
+        ("brand ~ '(a*)*'", "cannot read the condition"),
+        ("1; drop table x", "cannot read the condition"),
+        ("lpad(brand, 1000000000, 'x') = 'x'", "there is no feature 'lpad'"),  # 1 GB a row
+        ("cast(price as decimal(99,99)) > 1", "there is no feature 'cast'"),  # polars panics
+        ('"price\\"" < 3', "there is no feature 'price"),
+        ("\ud800 = 1", "cannot read the condition"),
         ("price < 'x'", "cannot read the condition"),
         ("price < 1 or " * 200 + "price < 1", "at most 1000 characters"),
     ],
 )
 def test_a_bad_condition_is_one_error(model: rf.Ranker, condition: str, message: str) -> None:
-    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+    with pytest.raises(UserError, match=message.replace("(", r"\(")) as caught:
         model.search(0, where=condition)
+    str(caught.value).encode()
+
+
+def test_a_name_may_be_quoted_and_a_number_may_have_an_exponent() -> None:
+    columns = Columns(("list price", "lpad"), {})
+    features = Features(torch.tensor([[1.0, 3.0], [2.5, 1.0]]), torch.zeros(2, 0).int(), columns)
+    conditions = Conditions(features)
+    assert conditions.rows('"list price" > 1.5e0 AND (lpad<2 or lpad in (7,8))').tolist() == [1]
+    with pytest.raises(UserError, match="may not call functions"):
+        conditions.rows("\"lpad\" ('x', 1000000000, 'y') = 'y'")
+
+
+def test_kept_conditions_have_a_limited_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankfold.models.conditions._MAX_KEPT_ROWS", 25)
+    conditions = Conditions(Features(torch.arange(10.0)[:, None], torch.zeros(10, 0).int(),
+                                     Columns(("price",), {})))  # fmt: skip
+    for most in range(20):
+        assert len(conditions.rows(f"price >= -{most}")) == 10
+        assert sum(map(len, conditions._rows.values())) <= 25
 
 
 def test_features_are_saved_with_the_model_and_follow_its_updates(

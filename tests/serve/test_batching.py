@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from linear_grades import LINEAR, data_of, grader_of
 from rankings import assert_same_keys
@@ -155,6 +156,18 @@ def test_any_k(ranker: Ranker, k: int) -> None:
     expected = ranker.search([3], k=k, include_seen=True)
     assert len(ranking["candidates"]) == len(expected.keys[0])
     assert_same_keys(ranked([ranking]), expected)
+
+
+def test_a_panic_of_a_library_does_not_end_the_thread(worker: Worker) -> None:
+    def panic(_requests: Sequence[Any]) -> list[Any]:
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    first, second = together(
+        worker, [Job("a", 1, 1, panic), Job("b", 2, 1, lambda requests: [requests[0]])]
+    )
+    assert isinstance(first, RuntimeError)
+    assert "index out of bounds" in str(first)
+    assert second == 2
 
 
 def test_a_row_that_cannot_be_read_fails_its_own_request_only(

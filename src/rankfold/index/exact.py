@@ -193,13 +193,15 @@ class Exact:
                 _add(scores, extra, first, len(tile))
             if pairs is not None:
                 queries, columns = pairs
-                here = (columns >= first) & (columns < first + len(tile))
-                scores[queries[here], columns[here] - first] = -torch.inf
+                if len(tile) < len(self.candidates):
+                    here = (columns >= first) & (columns < first + len(tile))
+                    queries, columns = queries[here], columns[here] - first
+                scores[queries, columns] = -torch.inf
             for start in range(0, len(block), plan.rows):
                 rows = slice(start, start + plan.rows)
                 best = top_k(scores[rows], k)
-                best = TopK(torch.where(best.ids < 0, -1, best.ids + first), best.scores)
                 if first > 0:
+                    best = TopK(torch.where(best.ids < 0, -1, best.ids + first), best.scores)
                     best = merge_top_k(TopK(results.ids[rows], results.scores[rows]), best, k)
                 results.ids[rows], results.scores[rows] = best
 
@@ -257,7 +259,7 @@ def _query_blocks(n: int, exclude: Exclude, plan: Plan) -> Iterator[tuple[int, i
     start = 0
     while start < n:
         stop = min(start + plan.queries, n)
-        if exclude is not None:
+        if exclude is not None and exclude.n_pairs > plan.pairs:
             last = exclude.offsets[start] + plan.pairs
             fitting = int(torch.searchsorted(exclude.offsets, last, right=True)) - 1
             stop = max(start + 1, min(stop, fitting))
@@ -268,7 +270,10 @@ def _query_blocks(n: int, exclude: Exclude, plan: Plan) -> Iterator[tuple[int, i
 def _pairs(exclude: Interactions, start: int, stop: int, device: torch.device) -> nearest.Pairs:
     """Row and column of the excluded pairs of the queries from ``start`` to ``stop``."""
     offsets = exclude.offsets[start : stop + 1].to(device)
-    columns = exclude.candidates[int(offsets[0]) : int(offsets[-1])].to(device, torch.int64)
+    columns = exclude.candidates
+    if stop - start < exclude.n_queries:
+        columns = columns[int(offsets[0]) : int(offsets[-1])]
+    columns = columns.to(device, torch.int64)
     rows = torch.arange(stop - start, device=device)
     return torch.repeat_interleave(rows, offsets.diff(), output_size=len(columns)), columns
 
@@ -297,9 +302,9 @@ def _largest_entry(vectors: Tensor, what: str) -> float:
     """The largest absolute value, 0 without entries; a UserError for NaN."""
     if vectors.numel() == 0:
         return 0.0
-    low, high = torch.aminmax(vectors)
-    largest = max(-float(low), float(high))
-    if isnan(float(low)):
+    low, high = map(float, torch.aminmax(vectors))
+    largest = max(-low, high)
+    if isnan(low):
         row = int(torch.isnan(vectors).any(dim=1).nonzero()[0])
         raise UserError(
             f"the vector of {what} {row} contains NaN",

@@ -1,8 +1,12 @@
 """Candidates by their features: conditions in SQL, such as ``price < 20 and brand = 'acme'``.
 
 polars parses a condition as an expression over the columns of features. It is never run as code.
+Only comparisons and arithmetic reach it: its functions could fill the memory (``lpad``), and some
+of their arguments make it panic.
 """
 
+import re
+from collections.abc import Collection
 from functools import cached_property
 
 import polars as pl
@@ -14,7 +18,18 @@ from rankfold.errors import UserError
 from rankfold.types import Features
 
 MAX_LENGTH = 1000  # characters of a condition
-_MAX_KEPT = 64  # conditions
+_MAX_KEPT, _MAX_KEPT_ROWS = 64, 2**22  # conditions, and the rows that meet them
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<word>[^\W\d]\w*) | "(?P<quoted>(?:[^"]|"")+)"
+    | (?P<value>'(?:[^']|'')*' | (?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+    | (?P<sign><=|>=|<>|!=|[=<>+\-*/%(),])
+    )\s*""",
+    re.VERBOSE,
+)
+_WORDS = frozenset(
+    ["and", "or", "not", "in", "between", "like", "ilike", "is", "null", "true", "false"]
+)
 
 
 class Conditions:
@@ -27,9 +42,11 @@ class Conditions:
     def rows(self, condition: str) -> Tensor:
         """The rows that meet it, ascending. A condition on a missing value is not met."""
         if condition not in self._rows:
-            if len(self._rows) >= _MAX_KEPT:
+            rows = _matching(self.table, condition)
+            n_rows = len(rows) + sum(map(len, self._rows.values()))
+            if len(self._rows) >= _MAX_KEPT or n_rows > _MAX_KEPT_ROWS:
                 self._rows.clear()
-            self._rows[condition] = _matching(self.table, condition)
+            self._rows[condition] = rows
         return self._rows[condition]
 
     @cached_property
@@ -50,17 +67,38 @@ def _matching(table: pl.DataFrame, condition: str) -> Tensor:
             hint="use `allow` for a list of candidates",
         )
     hint = f"{listing(table.columns)}; a condition is written price < 20 and brand = 'acme'"
+    _check(condition, table.columns, hint)
     try:
         (result,) = table.select(pl.sql_expr(condition).alias("meets"))
-    except pl.exceptions.ColumnNotFoundError as error:
-        name = str(error).split('"')[1] if '"' in str(error) else condition
-        raise UserError(f"there is no feature {name!r}", hint=hint) from None
-    except (pl.exceptions.PolarsError, ValueError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError) as error:
         first = str(error).partition("\n")[0]
         raise UserError(f"cannot read the condition {condition!r}: {first}", hint=hint) from None
     if result.dtype != pl.Boolean or len(result) != len(table):
         raise UserError(f"the condition {condition!r} is not true or false", hint=hint)
     return torch.from_numpy(result.arg_true().cast(pl.Int64).to_numpy(writable=True))
+
+
+def _check(condition: str, names: Collection[str], hint: str) -> None:
+    """A UserError for anything but names of features, values, comparisons and arithmetic."""
+    place, was_operand = 0, False
+    while place < len(condition.rstrip()):
+        token = _TOKEN.match(condition, place)
+        if token is None:
+            raise UserError(
+                f"cannot read the condition {condition!r} at {condition[place : place + 20]!r}",
+                hint=hint,
+            )
+        word, quoted = token["word"], token["quoted"]
+        name = quoted.replace('""', '"') if quoted else word
+        is_name = bool(quoted) or (bool(word) and word.lower() not in _WORDS)
+        if is_name and name not in names:
+            raise UserError(f"there is no feature {name!r}", hint=hint)
+        is_operand = is_name or token["value"] is not None
+        if was_operand and (is_operand or token["sign"] == "("):  # a call, or a typed text
+            raise UserError(
+                f"cannot read the condition {condition!r}: it may not call functions", hint=hint
+            )
+        place, was_operand = token.end(), is_operand
 
 
 def to_table(features: Features) -> pl.DataFrame:

@@ -6,11 +6,11 @@ best rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
 
 By = Literal["queries", "history", "text", "candidates"]
+T = TypeVar("T")
 
 
 class RankedList(NamedTuple):
@@ -185,7 +186,7 @@ def hidden(ranker: Ranker, rows: Tensor, *, include_seen: bool = False) -> Inter
 
 
 def _find(ranker: Ranker, specs: Sequence[SearchSpec]) -> list[Any]:
-    """Of each spec: rows [B], a list of rows for each history, texts; or an unknown key."""
+    """Of each spec: rows, ascending rows for each history, texts; or an unknown key."""
     by = specs[0].by
     if by == "text":
         return [spec.inputs for spec in specs]
@@ -197,17 +198,17 @@ def _find(ranker: Ranker, specs: Sequence[SearchSpec]) -> list[Any]:
     return [
         rows
         if isinstance(rows, UnknownKey)
-        else [part.unique() for part in rows.split([len(history) for history in spec.inputs])]
+        else [sorted(set(part)) for part in _cut(rows, map(len, spec.inputs))]
         for spec, rows in zip(specs, _rows(ranker.candidates, flat, "candidate"), strict=True)
     ]
 
 
 def _rows(
     keys: Vocabulary, lists: Sequence[Sequence[Key]], side: Side
-) -> list[Tensor | UnknownKey]:
-    every = keys.find(list(chain.from_iterable(lists))).split([len(each) for each in lists])
+) -> list[list[int] | UnknownKey]:
+    every = _cut(keys.find_list(list(chain.from_iterable(lists))), map(len, lists))
     return [
-        UnknownKey(given[int((rows < 0).nonzero()[0])], side) if bool((rows < 0).any()) else rows
+        UnknownKey(given[rows.index(-1)], side) if -1 in rows else rows
         for given, rows in zip(lists, every, strict=True)
     ]
 
@@ -236,21 +237,17 @@ def _rank(
         include_seen=first.include_seen,
         rules=first.rules,
     )
-    sizes = [len(spec.inputs) for spec in specs]
+    ids, scores = top.ids.cpu().numpy(), top.scores.cpu().numpy()
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
+    rankings, stop = [], 0
+    for spec, own in zip(specs, rows, strict=True):
+        start, stop = stop, stop + len(spec.inputs)
+        part = ids[start:stop, : spec.k], scores[start:stop, : spec.k]
+        given = spec.inputs if keys is None else listed(keys.keys, own)
+        rankings.append(_in_keys(ranker.candidates, *part, given))
     if first.explain:
         top = TopK(top.ids[:, : first.k], top.scores[:, : first.k])
         explanations = explain(ranker, first.by, inputs, top, first.explain)
-    parts = zip(specs, rows, top.ids.cpu().split(sizes), top.scores.cpu().split(sizes), strict=True)
-    rankings = [
-        _in_keys(
-            ranker.candidates,
-            TopK(ids[:, : spec.k], scores[:, : spec.k]),
-            spec.inputs if keys is None else listed(keys.keys, own),
-        )
-        for spec, own, ids, scores in parts
-    ]
-    if first.explain:
         rankings = [replace(rankings[0], explanations=explanations)]
     return rankings
 
@@ -260,8 +257,9 @@ def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Tensor | Interaction
     if by == "text":
         return ranker.tokens(list(chain.from_iterable(rows)))
     if by == "history":
-        return _as_pairs(list(chain.from_iterable(rows)), len(ranker.candidates))
-    return torch.cat(list(rows))
+        histories = [torch.tensor(each, dtype=torch.int64) for each in chain.from_iterable(rows)]
+        return _as_pairs(histories, len(ranker.candidates))
+    return torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
 
 
 def _allowed(ranker: Ranker, spec: SearchSpec) -> Tensor | None:
@@ -294,17 +292,21 @@ def _as_pairs(lists: Sequence[Tensor], n_candidates: int) -> Interactions:
 # ---------------------------------------------------------------------------------- rows -> keys
 
 
-def _in_keys(candidates: Vocabulary, top: TopK, inputs: Sequence[Any]) -> Ranking:
+def _in_keys(
+    candidates: Vocabulary,
+    ids: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    inputs: Sequence[Any],
+) -> Ranking:
     """Lists in keys, and the texts beside them."""
-    ids, scores = top.ids.cpu(), top.scores.cpu()
-    lengths, width = (ids >= 0).sum(dim=1).tolist(), ids.shape[1]
-    rows = ids.clamp(min=0).flatten()
-    keys, texts = listed(candidates.keys, rows), candidates.texts
-    shown = None if texts is None else listed(texts, rows)
-    beside = None if shown is None else _lists(shown, lengths, width)
-    return Ranking(_lists(keys, lengths, width), scores.numpy(), beside, inputs)
+    held = ids >= 0
+    lengths, rows = held.sum(axis=1).tolist(), ids[held].tolist()
+    texts = candidates.texts
+    beside = None if texts is None else _cut(listed(texts, rows), lengths)
+    return Ranking(_cut(listed(candidates.keys, rows), lengths), scores, beside, inputs)
 
 
-def _lists(flat: list[Any], lengths: Sequence[int], width: int) -> list[list[Any]]:
-    """The first ``length`` of each ``width`` entries."""
-    return [flat[row * width : row * width + length] for row, length in enumerate(lengths)]
+def _cut(flat: Sequence[T], lengths: Iterable[int]) -> list[list[T]]:
+    """Consecutive lists of these lengths."""
+    remaining = iter(flat)
+    return [list(islice(remaining, length)) for length in lengths]

@@ -1,6 +1,6 @@
 """The endpoints. Each endpoint of a model exists twice: for the first model, and by name."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from rankfold.serve.folders import NAME
 from rankfold.serve.grade import grade
 from rankfold.serve.limits import Limits
 from rankfold.serve.metrics import Counts, text_of
-from rankfold.serve.middleware import Access, App, Middleware, Receive, Scope, Send
+from rankfold.serve.middleware import Access, Endpoint, Middleware
 from rankfold.serve.models import Models, Slot
 from rankfold.serve.search import answer, check_size, find_keys, group_of, read_history
 
@@ -48,9 +48,9 @@ ERRORS = {
     504: "the answer took too long",
 }
 Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="name of a model")]
-_Handler = Callable[[Slot, Request], Awaitable[Response]]
+_Post = Callable[[Slot, bytes, bytes], Awaitable[bytes]]  # content type, body
+_Get = Callable[[Slot, Request], Awaitable[bytes]]
 CountsOfAll = Callable[[], Awaitable[Counts]]
-_Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def build_app(
@@ -76,33 +76,8 @@ def build_app(
     api.add_exception_handler(UserError, _on_error)
     api.add_exception_handler(HTTPException, _on_routing_error)
     api.add_exception_handler(RequestValidationError, _on_invalid_name)
-    app = DirectRoutes(api, direct)
     given = access or Access(), limits, models.log, models.metrics
-    return Middleware(app, _SUMMARIES, *given)
-
-
-class DirectRoutes:
-    """An API with some endpoints that bypass FastAPI's routing.
-
-    Routing costs as much time as a search, and does little for an endpoint that checks its own
-    body.
-    """
-
-    def __init__(self, api: App, endpoints: Mapping[tuple[str, str], _Endpoint]) -> None:
-        """``endpoints`` by method and path."""
-        self.api, self.endpoints = api, endpoints
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self.endpoints.get((scope.get("method", ""), scope.get("path", "")))
-        if endpoint is None:
-            await self.api(scope, receive, send)
-            return
-        request = Request(scope, receive)
-        try:
-            response = await endpoint(request)
-        except (HttpError, UserError) as error:
-            response = await _on_error(request, error)
-        await response(scope, receive, send)
+    return Middleware(api, direct, _SUMMARIES, *given)
 
 
 # ---------------------------------------------------------------------------------- models
@@ -110,31 +85,35 @@ class DirectRoutes:
 
 def _add_model_endpoints(
     api: FastAPI, models: Models, limits: Limits
-) -> dict[tuple[str, str], _Endpoint]:
+) -> dict[tuple[str, str], Endpoint]:
     """Add all of them; returns those with a body, by method and path."""
     search_body, grade_body = schema.search_request(limits), schema.grade_request(limits)
-    search, grade_rows = partial(_search, search_body, limits), partial(_grade, grade_body)
+    search: _Post = partial(_search, search_body, limits)
+    grade_rows: _Post = partial(_grade, grade_body)
     post = partial(_add, api, models, "POST")
     get = partial(_add, api, models, "GET")
-    post("search", search, schema.SearchResponse, body=search_body)
-    post("grade", grade_rows, schema.GradeResponse, body=grade_body)
+    post("search", _with_body(search), schema.SearchResponse, body=search_body)
+    post("grade", _with_body(grade_rows), schema.GradeResponse, body=grade_body)
     get("history", partial(_history, models), schema.HistoryResponse, query=schema.HistoryRequest)
     get("keys", partial(_keys, models), schema.KeysResponse, query=schema.KeysRequest)
     get("card", _card, schema.CardResponse)
-    direct: dict[tuple[str, str], _Endpoint] = {}
+    direct: dict[tuple[str, str], Endpoint] = {}
     for endpoint, handler in (("search", search), ("grade", grade_rows)):
-        direct["POST", f"/{endpoint}"] = partial(_handle, models, None, handler)
-        for name in models.slots:
-            path = f"/models/{name}/{endpoint}"
-            direct["POST", path] = partial(_handle, models, name, handler)
+        for place, (name, slot) in enumerate(models.slots.items()):
+            direct["POST", f"/models/{name}/{endpoint}"] = ask = partial(handler, slot)
+            if place == 0:
+                direct["POST", f"/{endpoint}"] = ask
     return direct
 
 
-async def _handle(
-    models: Models, name: str | None, handler: _Handler, request: Request
-) -> Response:
-    """The response of a model; None: the first one."""
-    return await handler(models.slot(name), request)
+def _with_body(handler: _Post) -> _Get:
+    """The same for a request that FastAPI routes: the name of its model is unknown."""
+
+    async def handle(slot: Slot, request: Request) -> bytes:
+        media_type = request.headers.get("content-type", "").encode("latin-1")
+        return await handler(slot, media_type, await request.body())
+
+    return handle
 
 
 def _add(
@@ -142,7 +121,7 @@ def _add(
     models: Models,
     method: str,
     endpoint: str,
-    handler: _Handler,
+    handler: _Get,
     response: type[BaseModel],
     *,
     body: type[BaseModel] | None = None,
@@ -151,10 +130,10 @@ def _add(
     """Add an endpoint of the first model, and of each by its name."""
 
     async def first(request: Request) -> Response:
-        return await _handle(models, None, handler, request)
+        return _json(await handler(models.slot(None), request))
 
     async def named(name: Name, request: Request) -> Response:
-        return await _handle(models, name, handler, request)
+        return _json(await handler(models.slot(name), request))
 
     extra: dict[str, Any] = {}
     if body is not None:
@@ -176,9 +155,9 @@ def _add(
 
 
 async def _search(
-    body: type[schema.SearchRequest], limits: Limits, slot: Slot, request: Request
-) -> Response:
-    given = schema.parse_body(body, await _read_json(request))
+    kind: type[schema.SearchRequest], limits: Limits, slot: Slot, media_type: bytes, body: bytes
+) -> bytes:
+    given = _parse(kind, media_type, body)
     names = [name for name in schema.SEARCH_INPUTS if name in given.model_fields_set]
     if len(names) != 1:
         error = f"expected one of {', '.join(schema.SEARCH_INPUTS)}"
@@ -204,45 +183,52 @@ async def _search(
         error = f"{ranker.model.method} ranks by text, not by history"
         raise UserError(error, hint="send `text` instead")
     group = (id(ranker), group_of(spec))
-    job = Job(group, spec, len(spec.inputs), partial(answer, ranker))
-    return _json(await slot.worker.submit(job))
+    return await _done(slot, Job(group, spec, len(spec.inputs), partial(answer, ranker)))
 
 
-async def _grade(body: type[schema.GradeRequest], slot: Slot, request: Request) -> Response:
-    given = schema.parse_body(body, await _read_json(request))
+async def _grade(
+    kind: type[schema.GradeRequest], slot: Slot, media_type: bytes, body: bytes
+) -> bytes:
+    given = _parse(kind, media_type, body)
     served = slot.now()
     job = Job(id(served), given, len(given.rows), partial(grade, served.grader()))
-    return _json(await slot.worker.submit(job))
+    return await _done(slot, job)
 
 
-async def _history(models: Models, slot: Slot, request: Request) -> Response:
+async def _done(slot: Slot, job: Job) -> bytes:
+    document: bytes = await slot.worker.submit(job)
+    return document
+
+
+async def _history(models: Models, slot: Slot, request: Request) -> bytes:
     given = _parse_query(schema.HistoryRequest, request)
     return await _lookup(models, partial(read_history, slot.now().ranker(), given.query))
 
 
-async def _keys(models: Models, slot: Slot, request: Request) -> Response:
+async def _keys(models: Models, slot: Slot, request: Request) -> bytes:
     given = _parse_query(schema.KeysRequest, request)
     ranker = slot.now().ranker()
     return await _lookup(models, partial(find_keys, ranker, given.side, given.like, given.limit))
 
 
-async def _lookup(models: Models, look_up: Callable[[], bytes]) -> Response:
+async def _lookup(models: Models, look_up: Callable[[], bytes]) -> bytes:
     """Run a lookup on the thread for lookups: it must not delay searches."""
     job = Job(id(look_up), look_up, 1, lambda lookups: [each() for each in lookups])
-    return _json(await models.side.submit(job))
+    document: bytes = await models.side.submit(job)
+    return document
 
 
-async def _card(slot: Slot, _request: Request) -> Response:
-    return _json(slot.now().document)
+async def _card(slot: Slot, _request: Request) -> bytes:
+    return slot.now().document
 
 
-async def _read_json(request: Request) -> bytes:
-    """The body, if its type is JSON: a page of another site cannot send that without CORS."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != JSON:
-        error = f"the Content-Type must be {JSON}, got {media_type[:100] or 'none'}"
+def _parse(kind: type[schema.Body], media_type: bytes, body: bytes) -> schema.Body:
+    """A body whose type is JSON: a page of another site cannot send that without CORS."""
+    given = media_type.partition(b";")[0].strip().lower()
+    if given != JSON.encode():
+        error = f"the Content-Type must be {JSON}, got {given[:100].decode('latin-1') or 'none'}"
         raise HttpError(400, error, f"send the header `Content-Type: {JSON}`")
-    return await request.body()
+    return schema.parse_body(kind, body)
 
 
 def _parse_query(kind: type[schema.Body], request: Request) -> schema.Body:

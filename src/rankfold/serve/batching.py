@@ -91,8 +91,10 @@ def _answer(jobs: Sequence[Job]) -> list[Any]:
     """A result or an exception for each job. If a batch fails, each job is run alone."""
     try:
         return jobs[0].answer([job.request for job in jobs])
-    except Exception as error:
-        return [error] if len(jobs) == 1 else [_answer([job])[0] for job in jobs]
+    except BaseException as error:  # a panic of polars is no Exception: it must not end the thread
+        if len(jobs) > 1:
+            return [_answer([job])[0] for job in jobs]
+        return [error if isinstance(error, Exception) else RuntimeError(repr(error))]
 
 
 def _deliver(jobs: Sequence[Job], results: Sequence[Any]) -> None:

@@ -1,16 +1,19 @@
 """Middleware: access, limits, timeouts and logging around the whole application.
 
-Plain ASGI. A request's body is read here, up to its limit, before the application sees it.
+Plain ASGI. A request's body is read here, up to its limit, before the application sees it. Some
+endpoints are called from here: routing costs as much time as a search, and does little for an
+endpoint that checks its own body.
 """
 
 import asyncio
 import hmac
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from rankfold.errors import UserError
 from rankfold.serve.errors import HttpError, too_busy
 from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
@@ -21,6 +24,8 @@ _Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[_Message]]
 Send = Callable[[_Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Endpoint = Callable[[bytes, bytes], Awaitable[bytes]]
+"""``(content type, body)`` to a JSON document."""
 
 _CONTENT_POLICY = (
     b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -36,6 +41,7 @@ SECURITY_HEADERS = [
     (b"cache-control", b"no-store"),
 ]
 _CLOSE = (b"connection", b"close")
+_PORT = re.compile(r":\d*$")  # at the end of a Host header
 _PUBLIC_PATHS = re.compile(  # need no token: they show nothing of a model
     r"/(health|ready|docs|openapi\.json|docs/.*|page/.*)?"
 )
@@ -58,14 +64,15 @@ class Middleware:
     def __init__(
         self,
         app: App,
+        direct: Mapping[tuple[str, str], Endpoint],
         endpoints: Collection[str],
         access: Access,
         limits: Limits,
         log: Log,
         metrics: Metrics,
     ) -> None:
-        """``endpoints`` are those of a model: ``search`` and others."""
-        self.app, self.endpoints, self.access = app, endpoints, access
+        """``direct``: by method and path. ``endpoints`` are those of a model: ``search``, ..."""
+        self.app, self.direct, self.endpoints, self.access = app, direct, endpoints, access
         self.limits, self.log, self.metrics = limits, log, metrics
         self.closing = False  # finish open requests, refuse new ones
         self.retiring = False  # answer, and close the connection
@@ -84,6 +91,8 @@ class Middleware:
                 messages = await self._respond(scope, receive)
             except HttpError as error:
                 messages = _error_messages(error)
+            except UserError as error:
+                messages = _error_messages(HttpError(400, str(error), error.hint))
             except Exception as error:
                 self.log.write_exception("internal error", error, path=scope["path"])
                 hint = "this is a bug in rankfold; the traceback is in the server's log"
@@ -102,8 +111,22 @@ class Middleware:
 
     async def _respond(self, scope: Scope, receive: Receive) -> list[_Message]:
         """The complete response, before any of it is sent: a slow reader does not time out."""
-        self._check(scope)
-        receive = await self._with_body(scope, receive)
+        headers = dict(scope["headers"])
+        self._check(scope, headers)
+        body = await self._body(headers, receive)
+        endpoint = self.direct.get((scope["method"], scope["path"]))
+        try:
+            async with asyncio.timeout(self.limits.timeout):
+                if endpoint is None:
+                    return await self._ask_app(scope, receive, body)
+                document = await endpoint(headers.get(b"content-type", b""), body or b"")
+                return _json_messages(200, document)
+        except TimeoutError:
+            hint = "ask for less, or try again later"
+            error = f"the answer took more than {self.limits.timeout:g} s"
+            raise HttpError(504, error, hint) from None
+
+    async def _ask_app(self, scope: Scope, receive: Receive, body: bytes | None) -> list[_Message]:
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         messages: list[_Message] = []
@@ -111,18 +134,13 @@ class Middleware:
         async def collect(message: _Message) -> None:
             messages.append(message)
 
-        try:
-            async with asyncio.timeout(self.limits.timeout):
-                await self.app(scope, receive, collect)
-        except TimeoutError:
-            hint = "ask for less, or try again later"
-            error = f"the answer took more than {self.limits.timeout:g} s"
-            raise HttpError(504, error, hint) from None
+        await self.app(scope, receive if body is None else _replay(body, receive), collect)
         return messages
 
-    def _check(self, scope: Scope) -> None:
-        headers, path = dict(scope["headers"]), scope["path"]
-        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+    def _check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        path = scope["path"]
+        names = [name for name, _ in scope["headers"]]
+        if len(names) > len(headers) and names.count(b"host") > 1:
             raise HttpError(400, "the request has several Host headers", "send one")
         self._check_host(headers.get(b"host", b""))
         self._check_token(path, headers.get(b"authorization", b""))
@@ -136,7 +154,7 @@ class Middleware:
         """Prevent DNS rebinding: a foreign name that resolves to this address is refused."""
         if self.access.hosts is None:
             return
-        name = re.sub(r":\d*$", "", host.decode("latin-1")).lower()
+        name = _PORT.sub("", host.decode("latin-1")).lower()
         if name not in self.access.hosts:
             hint = "use the server's address; a server with a token accepts any name"
             raise HttpError(400, f"the Host header {name!r:.100} is not accepted", hint)
@@ -154,11 +172,11 @@ class Middleware:
                 {"www-authenticate": "Bearer"},
             )
 
-    async def _with_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Read the body; returns a ``receive`` that gives it to the application."""
-        headers, limit = dict(scope["headers"]), self.limits.body
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
+        """The complete body; None if the request has none."""
+        limit = self.limits.body
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
-            return receive
+            return None
         close, length = {"connection": "close"}, headers.get(b"content-length", b"0")
         body = None
         if length.isdigit() and int(length[:20]) <= limit:
@@ -172,7 +190,7 @@ class Middleware:
             await _drain(receive, _DRAIN_FACTOR * limit)
             hint = "split it into several requests"
             raise HttpError(413, f"the body has more than {limit:,} bytes", hint, close)
-        return _replay(body, receive)
+        return body
 
 
 def endpoint_label(path: str, model_endpoints: Collection[str]) -> str:
@@ -187,14 +205,16 @@ def endpoint_label(path: str, model_endpoints: Collection[str]) -> str:
 
 
 def _error_messages(error: HttpError) -> list[_Message]:
-    body = error.body
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    headers += [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
+    return _json_messages(error.status, error.body, headers)
+
+
+def _json_messages(
+    status: int, body: bytes, headers: Collection[tuple[bytes, bytes]] = ()
+) -> list[_Message]:
+    own = (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))
     return [
-        {"type": "http.response.start", "status": error.status, "headers": headers},
+        {"type": "http.response.start", "status": status, "headers": [*headers, *own]},
         {"type": "http.response.body", "body": body},
     ]
 

@@ -79,6 +79,8 @@ class Lists(Tensors):
 
     def select(self, rows: Tensor) -> Self:
         """The lists ``rows`` [B], in that order."""
+        if len(rows) == 1 and rows.is_cpu and self.offsets.is_cpu:
+            return self.part(int(rows), int(rows) + 1)  # a request for one query is common
         starts = self.offsets[rows]
         counts = self.offsets[rows + 1] - starts
         offsets = _offsets(counts)
@@ -89,8 +91,8 @@ class Lists(Tensors):
     def part(self, start: int, stop: int) -> Self:
         """The lists from ``start`` to ``stop``. The entries are shared, not copied."""
         offsets = self.offsets[start : stop + 1]
-        own = slice(int(offsets[0]), int(offsets[-1]))
-        return self._each(lambda entries: entries[own], offsets=offsets - offsets[0])
+        first, last = int(offsets[0]), int(offsets[-1])
+        return self._each(lambda entries: entries[first:last], offsets=offsets - first)
 
 
 def _offsets(counts: Tensor) -> Tensor:

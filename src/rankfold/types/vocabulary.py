@@ -87,7 +87,7 @@ class Vocabulary:
 
         if not isinstance(keys, pl.Series):
             if len(keys) <= MAX_SINGLE_LOOKUPS:
-                return self._find_singly(keys)
+                return torch.tensor(self._find_singly(keys), dtype=torch.int64)
             keys = pl.Series([str(key) for key in keys], dtype=pl.String)
         if len(keys) == 0 or len(self) == 0:
             return torch.full((len(keys),), -1)
@@ -103,14 +103,21 @@ class Vocabulary:
             pl.select(pl.when(known).then(rows).otherwise(-1)).to_series().to_numpy(writable=True)
         )
 
-    def _find_singly(self, keys: Sequence[Key]) -> Tensor:
+    def find_list(self, keys: Sequence[Key]) -> list[int]:
+        """``find`` as a list."""
+        if len(keys) <= MAX_SINGLE_LOOKUPS:
+            return self._find_singly(keys)
+        rows: list[int] = self.find(keys).tolist()
+        return rows
+
+    def _find_singly(self, keys: Sequence[Key]) -> list[int]:
         """``find``, key by key: ten times as fast for a few keys."""
-        ours, n, rows = self.keys, len(self), []
+        ours, n, rows, as_integers = self.keys, len(self), [], self.holds_integers
         for key in keys:
-            wanted = _canonical(str(key)) if self.holds_integers else str(key)
+            wanted = _canonical(str(key)) if as_integers else str(key)
             row = n if wanted is None else bisect_left(ours, wanted)
             rows.append(row if row < n and ours[row] == wanted else -1)
-        return torch.tensor(rows, dtype=torch.int64)
+        return rows
 
     def rows(self, keys: Sequence[Key], what: str = "query") -> Tensor:
         """The row of each key. An unknown key is a UserError with the nearest keys."""
@@ -154,11 +161,11 @@ class Vocabulary:
         return self.keys.gather(rows.numpy())
 
 
-def listed(values: pl.Series, rows: Tensor) -> list[Any]:
+def listed(values: pl.Series, rows: list[int]) -> list[Any]:
     """The values of ``rows``; one by one if there are few, since a gather starts slowly."""
     if len(rows) <= MAX_SINGLE_LOOKUPS:
-        return [values[row] for row in rows.tolist()]
-    return list(values.gather(rows.numpy()).to_list())
+        return [values[row] for row in rows]
+    return list(values.gather(rows).to_list())
 
 
 def _canonical(text: str) -> int | None:

@@ -177,3 +177,12 @@ def test_list_in_json_is_not_a_key(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "t.jsonl").write_text('{"user": 1, "item": [1, 2]}\n')
     with pytest.raises(UserError, match=r"column 'item' of t\.jsonl holds List"):
         read(tmp_path / "t.jsonl", reading)
+
+
+def test_name_that_is_not_utf_8_makes_a_line_of_json_a_bad_row(
+    tmp_path: Path, reading: Reading
+) -> None:
+    lines = [b'{"user": 1, "item": 2}', b'{"user": 1, "it\xd4em": 2}', b'{"\\ud800": 1, "item": 2}']
+    (tmp_path / "t.jsonl").write_bytes(b"\n".join(lines))
+    assert read(tmp_path / "t.jsonl", reading) == [("1", "2")]
+    assert reading.bad.counts == {"no JSON object": 2}

@@ -11,7 +11,9 @@ from planted import split_groups
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
+from rankfold.methods.closed_form import path_grid
 from rankfold.methods.closed_form.path_grid import PathGrid
+from rankfold.methods.closed_form.path_scores import PathScores
 from rankfold.methods.closed_form.path_search import DEFAULTS, EXPONENTS, PathSearch
 from rankfold.methods.closed_form.racing import blend
 from rankfold.methods.closed_form.rg2 import Config
@@ -108,8 +110,26 @@ def test_neighbours_are_one_step_away_and_no_tail_is_always_among_them() -> None
     assert {one.discount for one in grid.mixes(at)} == {0.0, 0.1, 0.2}
     assert {one.tail_weight for one in grid.mixes(at)} == {0.0, 4.0, 8.0, 16.0}
     given = PathGrid.of(3, 512, Config(rank=50, discount=0.15, tail_weight=1.0))
-    assert {one[:2] for one in given.solutions(given.start())} == {(3, 50)}
-    assert given.mixes(given.start()) == [PathPoint(3, 50, 0.5, 0.15, 1.0)]
+    for start in given.starts():
+        assert {one[:2] for one in given.solutions(start)} == {(3, 50)}
+        assert given.mixes(start) == [PathPoint(3, 50, 0.5, 0.15, 1.0)]
+
+
+def test_few_components_are_found_behind_a_valley(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metric of noisy pairs is best at a small rank, and falls and rises again beyond it."""
+    monkeypatch.setattr(path_grid, "MIN_RANK", 1)
+    ranks = PathGrid.of(0, 48, Config()).ranks
+    heights = dict(zip(ranks, (0.7, 0.8, 0.6, 0.2, 0.1, 0.4, 0.5), strict=True))
+
+    def measure(scores: PathScores, points: list[PathPoint], stage: int) -> Any:
+        n = len(scores.stages[stage].queries)
+        return {point: torch.full((n,), heights[point.rank]) for point in points}
+
+    monkeypatch.setattr(PathScores, "measure", measure)
+    model = rf.fit("rg2", data, width=48).model
+    assert model.config["rank"] == ranks[1]
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,8 @@ def objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
                 record = json.loads(text, object_pairs_hook=_object)
             except (ValueError, RecursionError):
                 record = None
-            yield line, record if isinstance(record, dict) else None
+            named = isinstance(record, dict) and is_decoded("".join(record))
+            yield line, record if named else None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

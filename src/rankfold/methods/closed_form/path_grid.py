@@ -11,13 +11,16 @@ from rankfold.solvers.path import PathPoint
 if TYPE_CHECKING:
     from rankfold.methods.closed_form.rg2 import Config
 
-RANKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # shares of the width
+RANKS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # shares of the width
 MIN_RANK = 8  # fewer columns do not tell similar candidates apart, whatever the tail adds
 THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
-DISCOUNTS = (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4)  # exponents of the candidates' counts
+DISCOUNTS = (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # exponents of the candidates' counts
 TAIL_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 T = TypeVar("T")
-START = (RANKS[3], THRESHOLDS[1], DISCOUNTS[3], TAIL_WEIGHTS[4])
+STARTS = (  # many components and much of the tail, or few and little: for clean and noisy pairs
+    (RANKS[5], THRESHOLDS[1], DISCOUNTS[3], TAIL_WEIGHTS[4]),
+    (RANKS[2], THRESHOLDS[1], DISCOUNTS[3], TAIL_WEIGHTS[2]),
+)
 
 
 class PathGrid(NamedTuple):
@@ -55,9 +58,12 @@ class PathGrid(NamedTuple):
             ),
         )
 
-    def start(self) -> PathPoint:
-        share, *others = START
-        return self.nearest(PathPoint(self.place, round(share * self.ranks[-1]), *others))
+    def starts(self) -> list[PathPoint]:
+        """Where the search begins."""
+        return [
+            self.nearest(PathPoint(self.place, round(share * self.ranks[-1]), *others))
+            for share, *others in STARTS
+        ]
 
     def solutions(self, point: PathPoint) -> list[PathPoint]:
         """The point, with neighbouring ranks and thresholds."""
@@ -79,7 +85,7 @@ class PathGrid(NamedTuple):
 
     def anchors(self) -> list[PathPoint]:
         """Points far apart: what is near the top anywhere is near the top at one of them."""
-        start = self.start()
+        start = self.starts()[0]
         factors = start._replace(rank=self.ranks[-1], tail_weight=self.weights[0])
         low = factors._replace(rank=self.ranks[len(self.ranks) // 2])
         return sorted({factors, low, factors._replace(tail_weight=self.weights[-1])})

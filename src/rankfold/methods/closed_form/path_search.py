@@ -104,8 +104,9 @@ class PathSearch:
         self.scores.solved[place] = Solved(self.objective(place), spectrum, grid)
         self.tried[place] = 0.0
         if self.stages and len(spectrum.values) > 0:
-            start = grid.nearest(self.leaders[-1]) if self.leaders else grid.start()
-            self.leaders.append(self.uphill(start, n_stages=1))
+            starts = [grid.nearest(self.leaders[-1])] if self.leaders else grid.starts()
+            tops = [self.uphill(start, n_stages=1) for start in starts]
+            self.leaders.append(self.leader(tops, n_stages=1))
             self.tried[place] = mean(self.values[self.leaders[-1]][0])[0]
         order = sorted(self.scores.solved, key=lambda place: -self.tried[place])
         self.scores.keep(order[:_MAX_DECOMPOSITIONS])
@@ -115,7 +116,7 @@ class PathSearch:
         known = [point for point in self.leaders if point.place in self.scores.solved]
         if not known:
             solved = next(iter(self.scores.solved.values()))
-            return self.model(solved.grid.start())
+            return self.model(solved.grid.starts()[0])
         tops = [self.uphill(point, _UPHILL_STAGES) for point in known]
         best = self.leader(tops, len(self.stages))
         grid, measure = self.scores.solved[best.place].grid, self.scores.measure
