@@ -153,6 +153,11 @@ def test_vectors_of_a_file_rank_known_queries(data: Path, file: Path, tmp_path: 
     assert len(notes["checksum"]) == 64
 
 
+def test_vectors_of_words_are_refused(data: Path, file: Path) -> None:
+    with pytest.raises(UserError, match="`vectors` are of words"):
+        fitted(data, f"vectors:{file}", vectors="words.vec")
+
+
 def test_data_without_texts_can_have_vectors(file: Path) -> None:
     pairs = documents().select(query="id", candidate=pl.col("labels").list.first())
     model = fitted(rf.prepare(pairs, split=(1.0, 0.0, 0.0)), f"vectors:{file}")

@@ -34,6 +34,11 @@ def read(data: Dataset, config: EncoderConfig, comm: Comm) -> Dataset:
             f"encoder={config.encoder} is fitted by one process, got {comm.size}",
             hint="start it without torchrun",
         )
+    if config.vectors is not None:
+        raise UserError(
+            f"`vectors` are of words, which encoder={config.encoder} does not have",
+            hint="leave `vectors` out",
+        )
     if config.encoder.startswith(VECTORS):
         return _with_rows(data, _path(config))
     blueprint, tokenizer = _blueprint(config)
