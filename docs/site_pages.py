@@ -12,6 +12,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # mkdocs loads a hook without its folder
 
 import command_page
+import departures_page
 import http_page
 import method_pages
 import notebooks
@@ -38,6 +39,7 @@ def on_files(files: Any, config: Any) -> Any:
     pages = {
         **method_pages.pages(),
         "reference/commands.md": command_page.page(),
+        "reference/departures.md": departures_page.page(),
         "reference/http.md": http_page.page(),
         "reference/python.md": python_page.page(),
         "reference/samplers.md": sampler_page.page(),

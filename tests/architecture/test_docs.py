@@ -18,7 +18,7 @@ from rankfold.metrics.graded import GRADED_METRICS
 from rankfold.samplers import SAMPLERS
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+DOCS, SOURCE = ROOT / "docs", ROOT / "src"
 GENERATED = ("reference/settings.md",)  # by docs/settings_page.py, which has a test
 
 
@@ -27,8 +27,9 @@ def parts() -> dict[str, Any]:
     """The modules of ``docs/``, which is no package."""
     sys.path.insert(0, str(DOCS))
     try:
-        names = ("blocks", "command_page", "http_page", "method_pages", "notebooks", "python_page")
-        return {name: __import__(name) for name in (*names, "sampler_page", "samples")}
+        names = ("blocks", "command_page", "departures_page", "http_page", "method_pages")
+        more = ("notebooks", "python_page", "sampler_page", "samples")
+        return {name: __import__(name) for name in (*names, *more)}
     finally:
         sys.path.remove(str(DOCS))
 
@@ -39,6 +40,7 @@ def generated(parts: dict[str, Any]) -> dict[str, str]:
         **parts["method_pages"].pages(),
         **parts["notebooks"].notebooks(DOCS / "tutorials"),
         "reference/commands.md": parts["command_page"].page(),
+        "reference/departures.md": parts["departures_page"].page(),
         "reference/http.md": parts["http_page"].page(),
         "reference/python.md": parts["python_page"].page(),
         "reference/samplers.md": parts["sampler_page"].page(),
@@ -69,6 +71,11 @@ def test_reference_names_everything(generated: dict[str, str]) -> None:
     assert all(f"\n## {name}\n" in generated["reference/samplers.md"] for name in SAMPLERS)
     python = generated["reference/python.md"]
     assert [name for name in rf.__all__ if f"`{name}`" not in python] == ["__version__"]
+
+
+def test_departures_are_those_of_the_docstrings(generated: dict[str, str]) -> None:
+    stated = sum(path.read_text().count("Departs from the paper") for path in SOURCE.rglob("*.py"))
+    assert generated["reference/departures.md"].count("\n| `") == stated > 5
 
 
 def test_links_lead_to_pages(generated: dict[str, str]) -> None:
