@@ -189,6 +189,13 @@ def test_promised_cuts_let_as_many_pass_as_the_binomial_allows(grader: Grader, f
     assert torch.equal(clean.cuts(fpr), grader.cuts(fpr))
 
 
+def test_few_cuts_are_kept(grader: Grader) -> None:
+    """A server is asked for any rate."""
+    for place in range(1, 200):
+        grader.cuts(place / 1000)
+        assert len(grader._cuts) <= 64
+
+
 @pytest.mark.parametrize(
     ("notes", "why"),
     [
