@@ -40,6 +40,14 @@ AREAS = {  # what is claimed, and the tests that try it
     "A failed or killed write leaves the old folder or the new one": [
         *("storage/test_writer.py", "storage/test_destination.py", "faults/test_kill.py"),
     ],
+    "A fault at any call on the disk leaves the old state or the new one, and a rerun succeeds": [
+        "faults/test_every_call.py",
+    ],
+    "A loss of power leaves the old folder or the new one": ["faults/test_power_loss.py"],
+    "A full disk is one error, and nothing of it is remembered": ["faults/test_full_disk.py"],
+    "Hostile files are read or refused": ["faults/test_hostile_inputs.py", "faults/test_corpus.py"],
+    "Conditions call no functions": ["models/test_conditions.py"],
+    "Forged trees do not reach LightGBM": ["methods/ordinal/test_trees.py"],
 }
 HEAD = """# Reliability
 

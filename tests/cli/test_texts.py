@@ -53,3 +53,12 @@ def test_error_is_a_line_with_a_hint(rankfold: Command, documents: Path, tmp_pat
     assert "error: d.jsonl has no column 'labels'" in done.err
     assert "hint: it has title, tags; use --candidate-column NAME" in done.err
     assert not (tmp_path / "data").exists()
+
+
+def test_a_script_without_separated_words_is_named(rankfold: Command, tmp_path: Path) -> None:
+    signs = ["".join(chr(0x12000 + i + n) for n in range(20)) for i in range(30)]
+    rows = [{"title": text, "tags": [f"tag {i % 3}"]} for i, text in enumerate(signs)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = rankfold("prepare", tmp_path / "d.jsonl", "--format", "texts", "--out", tmp_path / "x")
+    shown = " ".join(done.err.split())
+    assert "query texts: 30 in the script Cuneiform have 1 words each" in shown

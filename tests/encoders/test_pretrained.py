@@ -39,7 +39,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def opened(folder: Path, at_once: int = 2**14, **choices: Any) -> tuple[Pretrained, Reading]:
     blueprint, tokenizer = read_blueprint(folder, Choices(**choices))
     reading = Reading(tokenizer, blueprint.prompts, blueprint.lower)
-    return Pretrained(load_network(folder), blueprint, at_once).eval(), reading
+    return Pretrained(load_network(folder, blueprint), blueprint, at_once).eval(), reading
 
 
 def by_transformers(folder: Path, texts: list[str], pooling: str, max_length: int) -> Tensor:
@@ -162,6 +162,28 @@ def test_gradient_memory_does_not_grow_with_the_number_of_texts(tmp_path: Path) 
     assert sum(kept) < 50 * 22 * 16  # less than one layer's output
 
 
+def test_vectors_in_mixed_precision_are_nearly_the_same(tmp_path: Path) -> None:
+    encoder, reading = opened(save_bert(tmp_path / "bert"))
+    texts = reading.tokens(TEXTS, "query")
+    with torch.no_grad():
+        expected = encoder(texts)
+    with torch.autocast("cpu", torch.bfloat16):
+        vectors = encoder(texts)  # with gradients: cached
+    assert vectors.dtype == torch.float32
+    torch.testing.assert_close(vectors, expected, rtol=0, atol=0.02)
+    vectors[:, 0].sum().backward()
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in encoder.parameters())
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    encoder, _ = opened(folder := save_bert(tmp_path / "bert"))
+    blueprint, _ = read_blueprint(folder, Choices())
+    state = encoder.network.state_dict()
+    state.pop("embeddings.word_embeddings.weight")
+    with pytest.raises(UserError, match="lacks weights of its encoder bert"):
+        build_network(blueprint, state)
+
+
 def test_network_is_built_again_without_its_folder(folder: Path) -> None:
     encoder, reading = opened(folder)
     blueprint, _ = read_blueprint(folder, Choices())
@@ -200,6 +222,7 @@ def pickled(folder: Path) -> None:
         (lambda f: change(f / "config.json", auto_map={"AutoModel": "x.Y"}), "code of its own"),
         (lambda f: change(f / "tokenizer_config.json", auto_map={"A": "x.Y"}), "code of its own"),
         (lambda f: change(f / "config.json", is_encoder_decoder=True), "a decoder"),
+        (lambda f: change(f / "config.json", quantization_config={"bits": 4}), "quantised"),
         (lambda f: change(f / "config.json", model_type="nosuch"), "cannot read"),
         (lambda f: (f / "model.safetensors").write_bytes(b"no tensors"), "cannot read"),
         (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),

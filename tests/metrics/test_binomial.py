@@ -51,6 +51,7 @@ def test_the_rows_needed_are_the_fewest() -> None:
         needed = rows_needed(rate, confidence)
         assert most_allowed(needed, rate, confidence) == 0
         assert most_allowed(needed - 1, rate, confidence) == -1
+    assert rows_needed(1e-320, 0.95) == 2**63  # the quotient is infinite
 
 
 @pytest.mark.parametrize(("n", "rate"), [(299, 0.01), (700, 0.01), (450, 0.1)])

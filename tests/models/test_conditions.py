@@ -122,3 +122,13 @@ def test_a_table_has_the_numbers_and_words_that_were_read() -> None:
     features = Features(numbers, torch.tensor([[1], [-1], [0]], dtype=torch.int32), columns)
     assert to_table(features).rows() == [(19.99, "bee"), (None, None), (1e-7, "acme")]
     assert Conditions(features).rows("price < 1").tolist() == [2]
+    forged = Features(numbers, torch.tensor([[1], [2], [99]], dtype=torch.int32), columns)
+    assert to_table(forged)["brand"].to_list() == ["bee", None, None]
+
+
+@pytest.mark.parametrize(
+    "columns", [{"numbers": [1], "levels": {}}, {"numbers": [], "levels": {"a": [0]}}]
+)
+def test_names_that_are_no_texts_are_refused(columns: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match="must be texts"):
+        Columns.from_json(columns)

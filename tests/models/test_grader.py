@@ -189,6 +189,13 @@ def test_promised_cuts_let_as_many_pass_as_the_binomial_allows(grader: Grader, f
     assert torch.equal(clean.cuts(fpr), grader.cuts(fpr))
 
 
+def test_few_cuts_are_kept(grader: Grader) -> None:
+    """A server is asked for any rate."""
+    for place in range(1, 200):
+        grader.cuts(place / 1000)
+        assert len(grader._cuts) <= 64
+
+
 @pytest.mark.parametrize(
     ("notes", "why"),
     [
@@ -328,6 +335,13 @@ SCORES = torch.zeros(3, dtype=torch.float64)
         ({"columns": {"numbers": []}}, {}),
         ({"sizes": [0, 2]}, {}),
         ({"sizes": [0]}, {}),
+        ({"sizes": [0, 10**30]}, {}),
+        ({"config": 3}, {}),
+        ({"config": {"fpr": "x"}}, {}),
+        ({"notes": []}, {}),
+        ({"notes": {"history": [3]}}, {}),
+        ({"notes": {"history": [{"score": "x"}]}}, {}),
+        ({"notes": {"history": [{"seconds": None}]}}, {}),
     ],
 )
 def test_a_damaged_folder_is_refused(
@@ -342,6 +356,15 @@ def test_a_damaged_folder_is_refused(
     rewrite(tmp_path / "m", meta, tensors)
     with pytest.raises(UserError, match="is damaged"):
         load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("shape", [{}, 3, {"numbers": [], "levels": [], "image": 3}])
+def test_notes_of_another_model_are_one_error(shape: object) -> None:
+    rows = data_of()
+    model = rf.fit("ce", rows, epochs=1, width=4)
+    forged = replace(model.model, notes={**model.model.notes, "shape": shape})
+    with pytest.raises(UserError, match="cannot open this ce model"):
+        replace(model, model=forged).score(rows.graded("train"))
 
 
 def test_a_method_without_scores_is_an_error(

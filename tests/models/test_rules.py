@@ -116,6 +116,8 @@ def test_a_list_of_several_queries_is_that_of_each(model: rf.Ranker) -> None:
         ({"at_most": {"brand": 0}}, "at least 1, got 0"),
         ({"at_most": {"size": 1}}, "there is no feature 'size'"),
         ({"boost": {"prize > 1": 1.0}}, "there is no feature 'prize'"),
+        ({"boost": {"price > 1": float("nan")}}, "must be from -1e30 to 1e30, got nan"),
+        ({"boost": {"price > 1": 1e308}}, "must be from -1e30 to 1e30, got 1e"),
     ],
 )
 def test_bad_rules_are_refused(model: rf.Ranker, options: dict[str, object], message: str) -> None:

@@ -138,15 +138,31 @@ def test_a_large_body_is_refused(start: Start, *, chunked: bool) -> None:
         ({"queries": ["x" * 1025]}, "queries.0"),
         ({"queries": [1, 2, 3], "k": 20}, "results"),
         ({"queries": [1, 2, 3], "exclude": ["x"] * 5}, "exclude: 3 lists without 5 candidates"),
+        ({"queries": [1, 2, 3], "pin": ["x"] * 5}, "pin: 3 lists with 5 candidates"),
+        ({"queries": [1, 2], "k": 20, "diversity": 0.5}, "2 lists of 20 take too long"),
+        ({"queries": [1, 2], "k": 20, "at_most": {"brand": 1}}, "2 lists of 20 take too long"),
     ],
 )
 def test_limits_are_explained(start: Start, body: dict[str, Any], message: str) -> None:
-    client = start(Limits(batch=4, k=20, keys=6, text=50, results=50, excluded=12))
+    small = Limits(batch=4, k=20, keys=6, text=50, results=50, excluded=12, compared=5000)
+    client = start(small)
     response = client.post("/search", body)
     assert response.status_code == 400
     assert message in response.json()["error"]
     assert response.json()["hint"]
     assert client.post("/search", {"queries": [1, 2, 3], "exclude": ["x"] * 4}).status_code == 200
+
+
+def test_the_values_that_explanations_are_made_of_are_limited(start: Start) -> None:
+    client = start(Limits(explained_values=3))
+    body = {"rows": [{"age": 1, "dose": 1}] * 4, "explain": True}
+    response = client.post("/models/patients/grade", body)
+    assert response.status_code == 400
+    assert "explain: 4 rows of" in response.json()["error"]
+    assert (
+        client.post("/models/patients/grade", {"rows": [{"age": 1, "dose": 1}] * 4}).status_code
+        == 200
+    )
 
 
 def test_too_many_rows_are_refused(start: Start) -> None:

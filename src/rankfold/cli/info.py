@@ -230,6 +230,12 @@ def _describe_growth(notes: Mapping[str, Any], what: str, out: Console) -> None:
     if "vectors" in notes:
         known, tokens = notes["vectors"]["found"], notes["vectors"]["tokens"]
         out.print(f"  {known:,} of {tokens:,} tokens started from vectors in a file")
+    if "pretrained" in notes:
+        source = notes["pretrained"]
+        out.print(f"  encoder from the folder {source['folder']} ({source['checksum'][:16]}...)")
+    if "given_vectors" in notes:
+        source = notes["given_vectors"]
+        out.print(f"  vectors from {source['file']} ({source['checksum'][:16]}...)")
     for entry in notes.get("added", []):
         out.print(f"  {describe_addition(entry)}")
     if "extended" in notes:

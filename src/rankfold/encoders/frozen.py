@@ -32,7 +32,7 @@ class Source:
     width: int
     blueprint: Blueprint | None = None  # of a network; None: vectors of a file
     frozen: bool = False
-    network: Pretrained | None = None  # as it is in its folder; None: the source of a model
+    network: Pretrained | None = None  # a frozen one, in a fit
     table: Tensor | None = None  # [M + N, D] vectors of queries, then candidates
     file: Mapping[str, Any] = field(default_factory=dict)  # name, checksum, counts of a file
 

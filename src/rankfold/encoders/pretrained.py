@@ -95,12 +95,13 @@ def _padded(texts: Texts, pad: int) -> tuple[Tensor, Tensor]:
 # ---------------------------------------------------------------------------------- networks
 
 
-def load_network(path: Path) -> nn.Module:
+def load_network(path: Path, blueprint: Blueprint) -> nn.Module:
     """The network of a folder, in float32."""
     with _quiet_transformers() as transformers:
         try:
             network = transformers.AutoModel.from_pretrained(
                 str(network_folder(path)),
+                config=transformers.AutoConfig.for_model(**blueprint.config),
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,
@@ -118,8 +119,15 @@ def build_network(blueprint: Blueprint, weights: Mapping[str, Tensor]) -> nn.Mod
             network = _bare(transformers.AutoModel.from_config(config, trust_remote_code=False))
         except Exception as error:
             raise _unreadable(blueprint.folder, error) from error
-    network.load_state_dict(dict(weights), assign=True)
-    return network.eval()
+    try:
+        network.load_state_dict(dict(weights), assign=True)
+    except RuntimeError as error:
+        raise UserError(
+            f"the model lacks weights of its encoder {blueprint.folder}: {error}",
+            hint="copy the model's folder again",
+        ) from error
+    device = next((tensor.device for tensor in weights.values()), None)
+    return network.to(device).eval()  # buffers as well, which are not among the weights
 
 
 def _bare(network: Any) -> nn.Module:

@@ -33,6 +33,7 @@ _POOLING_NAMES = {
     "pooling_mode_lasttoken": "last",
     "pooling_mode_max_tokens": "max",
 }
+_LEFT_OUT = {"torch_dtype", "auto_map", "attn_implementation", "_attn_implementation"}
 _PROMPT_NAMES = {"query": ("query",), "candidate": ("document", "passage", "corpus")}
 
 
@@ -73,6 +74,8 @@ def read_blueprint(path: Path, choices: Choices) -> tuple[Blueprint, str]:
     network = path / modules.get("Transformer", "")
     config = _required(network, "config.json", "is it the folder of a saved model?")
     _check_no_code(path, network, config)
+    if config.get("quantization_config"):
+        raise UserError(f"{path} has quantised weights", hint="use the folder of the full ones")
     if config.get("is_encoder_decoder"):
         raise UserError(
             f"{path} is an encoder with a decoder", hint="save its encoder alone, or use another"
@@ -89,7 +92,7 @@ def read_blueprint(path: Path, choices: Choices) -> tuple[Blueprint, str]:
     blueprint = Blueprint(
         folder=path.resolve().name,
         checksum=_checksum([network / "config.json", tokenizer, *weights]),
-        config={k: v for k, v in config.items() if k != "torch_dtype"} | {"dtype": "float32"},
+        config={k: v for k, v in config.items() if k not in _LEFT_OUT} | {"dtype": "float32"},
         pooling=choices.pooling or _pooling(path, modules, config),
         max_length=length,
         prompts=_prompts(path, choices),

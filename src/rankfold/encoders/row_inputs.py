@@ -6,6 +6,7 @@ Several processes encode some rows of a batch each. Random draws are for the who
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -50,6 +51,12 @@ class RowShape:
         """The shape that ``asdict`` wrote."""
         image = None if saved["image"] is None else tuple(saved["image"])
         return RowShape(saved["numbers"], tuple(saved["levels"]), image)
+
+    @property
+    def n_columns(self) -> int:
+        """Numbers, categories and pixels."""
+        pixels = 0 if self.image is None else prod(self.image)
+        return self.numbers + len(self.levels) + pixels
 
     def check(self, rows: Graded) -> None:
         """Raise a UserError for rows of another shape."""

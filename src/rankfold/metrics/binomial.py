@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+_MOST_ROWS = 2.0**63  # the quotient of a subnormal rate is infinite
 _BISECTIONS = 60  # a bound is exact to 2^-60
 
 
@@ -44,7 +45,7 @@ def rows_needed(rate: float, confidence: float) -> int:
 
     299 for a rate of .01 at a confidence of .95.
     """
-    return ceil(log(1 - confidence) / log1p(-rate))
+    return ceil(min(log(1 - confidence) / log1p(-rate), _MOST_ROWS))
 
 
 def _highest(count: int, n: int, tail: float) -> float:

@@ -110,6 +110,6 @@ def to_table(features: Features) -> pl.DataFrame:
     for place, (name, levels) in enumerate(features.columns.levels.items()):
         places = pl.Series(features.categories[:, place].numpy())
         columns[name] = pl.Series(levels, dtype=pl.String).gather(
-            pl.select(pl.when(places >= 0).then(places)).to_series()
+            pl.select(pl.when((places >= 0) & (places < len(levels))).then(places)).to_series()
         )
     return pl.DataFrame(columns)

@@ -15,16 +15,17 @@ from rankfold.data.build.new_rows import NewRows, are_records, read_records, rea
 from rankfold.data.build.profile import Profile, Shift
 from rankfold.data.folder import to_table
 from rankfold.errors import UserError, pluralize
-from rankfold.methods import METHODS
 from rankfold.metrics.isotonic import Steps, isotonic
 from rankfold.models import cuts
 from rankfold.models.cards import model_card
 from rankfold.models.explain import contributions, names_of_columns, no_explanation
+from rankfold.models.opening import open_model
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
 MOST_TELLING = 5  # columns in the explanation of a row
 _EXPLANATION = pl.List(pl.Struct({"column": pl.String, "contribution": pl.Float64}))
+_MAX_CUTS = 64  # kept
 BLOCK_BYTES = 2**28  # of rows scored at a time
 TREES = "trees"  # the tensor with the bytes of trees in LightGBM's text form
 FITTED = "fitted_rows"  # the tensor of ``hashes`` of the rows that the model was fitted on
@@ -57,7 +58,7 @@ class Grader:
     @cached_property
     def opened(self) -> Opened:
         """The model with its modules built."""
-        return METHODS[self.model.method].open(self.model)
+        return open_model(self.model)
 
     def score(self, rows: Graded) -> Tensor:
         """One score per row, higher for a higher grade; [n]."""
@@ -81,6 +82,8 @@ class Grader:
         """The score that a row must exceed to get a grade above k; [G - 1], see ``find_cuts``."""
         key = float(fpr), confidence
         if key not in self._cuts:
+            if len(self._cuts) >= _MAX_CUTS:  # a server is asked for any rate
+                self._cuts.clear()
             self._cuts[key] = cuts.find_cuts(self.model, self.names, fpr, confidence)
         return self._cuts[key]
 

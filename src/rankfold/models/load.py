@@ -21,6 +21,7 @@ from rankfold.methods import METHODS
 from rankfold.models.cuts import OPERATING
 from rankfold.models.grader import FITTED, TREES, Grader
 from rankfold.models.imports import check_known
+from rankfold.models.opening import check_meta
 from rankfold.models.ranker import Ranker
 from rankfold.types import Columns, Kind, Model
 
@@ -39,6 +40,7 @@ def load(path: str | Path, index: str | None = None) -> Ranker | Grader:
 def open_folder(folder: storage.Folder, index: str | None = None) -> Ranker | Grader:
     """The model in a folder with verified files."""
     with storage.check_contents(folder.path):
+        check_meta(folder.manifest)
         check_known(folder.path, folder.manifest)
         if kind_of(folder) != "graded":
             return from_folder(folder, index)

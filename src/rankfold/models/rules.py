@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
 
 _POOL, _FACTOR = 100, 10  # a list is chosen from this many candidates, at least 10 k
+_MAX_BOOST = 1e30  # a sum of boosts must fit in single precision
 _MAX_AMOUNTS = 32  # different sums of boosts, each of them a search
 _BLOCK_NUMBERS = 2**24  # of the vectors of lists, at a time
 
@@ -39,6 +40,12 @@ class Rules:
             raise UserError(
                 f"`diversity` must be from 0 to 1, got {self.diversity!r}", hint="try 0.3"
             )
+        for condition, amount in self.boost.items():
+            if not abs(amount) <= _MAX_BOOST:
+                raise UserError(
+                    f"`boost` of {condition!r} must be from -1e30 to 1e30, got {amount}",
+                    hint="an amount is added to scores",
+                )
         for name, most in self.at_most.items():
             if most < 1:
                 raise UserError(f"`at_most` of {name!r} must be at least 1, got {most}")
@@ -60,7 +67,7 @@ def by_rules(
     come first and count towards quotas. Scores are those of the model, with boosts.
     """
     chooses = bool(rules.at_most) or rules.diversity > 0
-    depth = max(_POOL, _FACTOR * k) if chooses else k + len(rules.pin)
+    depth = pool_size(k) if chooses else k + len(rules.pin)
     amounts = _amounts(ranker, rules.boost)
     top = _boosted(find, depth, filter, amounts, include_seen=include_seen)
     n_pinned = 0
@@ -78,6 +85,11 @@ def by_rules(
     ]
     ids, scores = zip(*parts, strict=True)
     return TopK(torch.cat(ids), torch.cat(scores))
+
+
+def pool_size(k: int) -> int:
+    """How many candidates quotas and diversity choose from."""
+    return max(_POOL, _FACTOR * k)
 
 
 # ---------------------------------------------------------------------------------- boosts

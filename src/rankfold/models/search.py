@@ -17,6 +17,7 @@ from rankfold.index.extra import merge_extra
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
 from rankfold.methods import METHODS
+from rankfold.models.opening import open_model
 from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK, kept_histories
 
 _MAX_BLOCK_TEXTS = _MAX_BLOCK_QUERIES = 4096  # encoded, and given extra scores, at a time
@@ -267,8 +268,7 @@ class Searcher:
     @cached_property
     def opened(self) -> Opened:
         """The model with its modules built; nothing where the vectors come from elsewhere."""
-        method = METHODS.get(self.model.method)
-        return Opened() if method is None else method.open(self.model)
+        return open_model(self.model) if self.model.method in METHODS else Opened()
 
     @property
     def _device(self) -> torch.device:

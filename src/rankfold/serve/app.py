@@ -21,7 +21,7 @@ from rankfold.serve.batching import Job
 from rankfold.serve.errors import HttpError, error_body
 from rankfold.serve.files import add_static_files
 from rankfold.serve.folders import NAME
-from rankfold.serve.grade import grade
+from rankfold.serve.grade import check_explained, grade
 from rankfold.serve.limits import Limits
 from rankfold.serve.metrics import Counts, text_of
 from rankfold.serve.middleware import Access, Endpoint, Middleware
@@ -89,7 +89,7 @@ def _add_model_endpoints(
     """Add all of them; returns those with a body, by method and path."""
     search_body, grade_body = schema.search_request(limits), schema.grade_request(limits)
     search: _Post = partial(_search, search_body, limits)
-    grade_rows: _Post = partial(_grade, grade_body)
+    grade_rows: _Post = partial(_grade, grade_body, limits)
     post = partial(_add, api, models, "POST")
     get = partial(_add, api, models, "GET")
     post("search", _with_body(search), schema.SearchResponse, body=search_body)
@@ -187,11 +187,13 @@ async def _search(
 
 
 async def _grade(
-    kind: type[schema.GradeRequest], slot: Slot, media_type: bytes, body: bytes
+    kind: type[schema.GradeRequest], limits: Limits, slot: Slot, media_type: bytes, body: bytes
 ) -> bytes:
     given = _parse(kind, media_type, body)
     served = slot.now()
-    job = Job(id(served), given, len(given.rows), partial(grade, served.grader()))
+    grader = served.grader()
+    check_explained(grader, given, limits)
+    job = Job(id(served), given, len(given.rows), partial(grade, grader))
     return await _done(slot, job)
 
 

@@ -7,7 +7,10 @@ import torch
 from pydantic_core import to_json
 from torch import Tensor
 
+from rankfold.models.explain import names_of_columns
 from rankfold.models.grader import Grader
+from rankfold.serve.errors import HttpError
+from rankfold.serve.limits import Limits
 from rankfold.serve.schema import GradeRequest
 from rankfold.types import Graded
 
@@ -25,6 +28,18 @@ def grade(grader: Grader, requests: Sequence[GradeRequest]) -> list[bytes]:
         _document(grader, rows.part(end - len(request.rows), end), scores[:end], request)
         for end, request in zip(ends, requests, strict=True)
     ]
+
+
+def check_explained(grader: Grader, request: GradeRequest, limits: Limits) -> None:
+    """An HttpError for explanations that take too long: each scores a row ten times per column."""
+    columns = 0 if grader.columns is None else len(names_of_columns(grader.columns))
+    if request.explain and len(request.rows) * columns > limits.explained_values:
+        raise HttpError(
+            400,
+            f"explain: {len(request.rows):,} rows of {columns:,} columns are more than "
+            f"{limits.explained_values:,} values",
+            "explain fewer rows in a request",
+        )
 
 
 def _document(grader: Grader, rows: Graded, scores: Tensor, request: GradeRequest) -> bytes:

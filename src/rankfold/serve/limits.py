@@ -19,6 +19,8 @@ class Limits:
     k: int = 1000
     results: int = 50_000  # in a response: rankings times k
     explained: int = 1000  # results with explanations in a response
+    explained_values: int = 50_000  # in a request: rows to explain times columns
+    compared: int = 20_000_000  # for quotas and diversity: results times candidates they are from
     keys: int = 10_000  # in a history, in exclude, in allow
     excluded: int = 500_000  # in a request: rankings times keys in exclude
     text: int = 10_000  # characters in a text

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.rules import pool_size
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 from rankfold.types import Key, Vocabulary
@@ -45,6 +46,20 @@ def check_size(request: SearchSpec, limits: Limits) -> None:
             400,
             f"{lists:,} lists of {request.k:,} are more than {limits.results:,} results",
             "send several requests, or use a smaller k",
+        )
+    chooses = bool(request.rules.at_most) or request.rules.diversity > 0
+    if chooses and lists * request.k * pool_size(request.k) > limits.compared:
+        raise HttpError(
+            400,
+            f"at_most and diversity: {lists:,} lists of {request.k:,} take too long to choose",
+            "send several requests, or use a smaller k",
+        )
+    if lists * len(request.rules.pin) > limits.excluded:
+        raise HttpError(
+            400,
+            f"pin: {lists:,} lists with {len(request.rules.pin):,} candidates each are more than "
+            f"{limits.excluded:,}",
+            "send several requests, or pin fewer",
         )
     if lists * len(request.exclude) > limits.excluded:
         raise HttpError(

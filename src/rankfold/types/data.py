@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, Literal, Self
 
 import torch
@@ -207,7 +208,11 @@ class Columns:
     def from_json(meta: Mapping[str, Any]) -> Columns:
         """The schema that ``to_json`` wrote."""
         levels = {name: tuple(values) for name, values in sorted(dict(meta["levels"]).items())}
-        return Columns(tuple(meta["numbers"]), levels)
+        numbers = tuple(meta["numbers"])
+        names = chain(numbers, *levels.values())
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("names of columns and levels must be texts")
+        return Columns(numbers, levels)
 
 
 @dataclass(frozen=True, slots=True)

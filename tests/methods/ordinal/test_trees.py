@@ -1,5 +1,6 @@
 """Boosted trees: their text, their rounds, and what LightGBM by itself makes of the same rows."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 import rankfold as rf
 from rankfold.methods.ordinal import boosting
+from rankfold.methods.ordinal.tree_text import head_and_trees, is_sound, write
 from rankfold.methods.ordinal.trees import TREES, TreesConfig, logistic, sum_of_sigmoids
 from rankfold.types import Columns, Dataset, Graded, Vocabulary
 
@@ -88,7 +90,7 @@ def test_validation_keeps_the_best_round() -> None:
 
     def value(rounds: int) -> float:
         model = rf.fit("trees", made, rounds=rounds, lr=0.3).model
-        outputs = boosting.open_trees(boosting.as_text(model.tensors[TREES]))(validation)
+        outputs = boosting.open_trees(boosting.as_text(model.tensors[TREES]), 4)(validation)
         return loss.quality(outputs, validation.grades)
 
     best = rf.fit("trees", made, lr=0.3, wait=20, calibration_share=0).model.config["rounds"]
@@ -117,8 +119,60 @@ def test_a_cut_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rf.UserError, match="damaged"):
         rf.load(tmp_path / "model")
     broken = boosting.as_text(model.model.tensors[TREES])[:400]
-    with pytest.raises(rf.UserError, match="are incomplete"):
-        boosting.open_trees(broken)
+    with pytest.raises(rf.UserError, match="are damaged"):
+        boosting.open_trees(broken, 4)
+
+
+@pytest.fixture(scope="module")
+def sound() -> str:
+    """Two outputs; the first trees are constants, others split by category."""
+    text = boosting.as_text(rf.fit("trees", data(3), rounds=2).model.tensors[TREES])
+    assert is_sound(text)
+    assert re.search(r"^num_cat=[1-9]", text, re.MULTILINE)
+    return text
+
+
+HOSTILE = {  # what LightGBM would read or run without end, as a pattern and its replacement
+    "a child that is no node": (r"left_child=\S+", "left_child=99999"),
+    "a node that is its own child": (r"left_child=\S+", "left_child=0"),
+    "a leaf that is none": (r"right_child=\S+", "right_child=-999"),
+    "a column that is none": (r"split_feature=\S+", "split_feature=4"),
+    "a column below 0": (r"split_feature=\S+", "split_feature=-1"),
+    "a kind of split that is none": (r"decision_type=\S+", "decision_type=12"),
+    "too few leaves": (r"num_leaves=\d\d+", "num_leaves=2147483647"),
+    "no leaves": (r"num_leaves=\d\d+", "num_leaves=0"),
+    "a set that is none": (r"num_cat=[1-9]\d*", "num_cat=1000000"),
+    "words beyond the sets": (r"cat_boundaries=0 \d+", "cat_boundaries=0 999999"),
+    "a negative boundary": (r"cat_boundaries=0", "cat_boundaries=-5"),
+    "sets that are missing": (r"cat_threshold=.*\n", ""),
+    "values that are missing": (r"leaf_value=\S+ ", "leaf_value="),
+    "a word for a number": (r"shrinkage=0.05", "shrinkage=x"),
+    "linear leaves": (r"is_linear=0", "is_linear=1"),
+    "a field twice": (r"num_cat=0\n", "num_cat=0\nnum_cat=0\n"),
+    "an unknown field": (r"is_linear=0\n", "is_linear=0\nleaf_coeff=1\n"),
+    "a blank line": (r"is_linear=0\n", "\nis_linear=0\n"),
+    "more outputs than trees": (r"(num_class|per_iteration)=2", r"\1=900000"),
+    "no outputs": (r"(num_class|per_iteration)=2", r"\1=0"),
+    "more columns than are named": (r"max_feature_idx=3", "max_feature_idx=99999999"),
+    "another version": (r"version=v\d", "version=v44"),
+    "bytes that are no text": (r"shrinkage=0.05", "shrinkage=0.0\ufffd5"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_trees_are_refused(what: str, sound: str) -> None:
+    """LightGBM trusts its input: most of these end the process, or let it run for ever."""
+    changed, n = re.subn(*HOSTILE[what], sound)
+    assert n > 0
+    changed = write(*head_and_trees(changed))  # with the sizes that fit
+    assert not is_sound(changed)
+    with pytest.raises(rf.UserError, match="are damaged"):
+        boosting.open_trees(changed, 4)
+
+
+def test_trees_of_other_columns_are_refused(sound: str) -> None:
+    with pytest.raises(rf.UserError, match="read 4 columns, and its rows have 5"):
+        boosting.open_trees(sound, 5)
 
 
 def test_without_lightgbm_there_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:

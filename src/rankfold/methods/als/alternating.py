@@ -6,7 +6,7 @@ than the solution, by over-relaxation.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -36,7 +36,8 @@ from rankfold.solvers.shards import Shards, divide, shards_of
 from rankfold.solvers.spectral import Target, decompose
 from rankfold.types import Choices, Comm, Dataset, Interactions, Method, Model, Opened, Run, Step
 
-_FOLD_STEPS = 20  # of conjugate gradients, for the final query vectors and for new queries
+_FOLD_STEPS = 20  # of conjugate gradients, for the vectors of new queries
+_FINAL_STEPS = 10  # the same, for the final query vectors, which begin at those of the last sweep
 _RELAXATION = 1.5  # of the sweeps after the first: they converge in about half as many
 RG_GRID = Choices((1.0, 0.5, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0))  # of [rg2], appendix B.3
 
@@ -124,7 +125,7 @@ def finalize(
 ) -> Model:
     """The model with final query vectors."""
     settings = config(**model.config)
-    queries = _final_queries(make, settings, model.tensors["candidates"], rows, run)
+    queries = _final_queries(make, settings, model.tensors, rows, run)
     return replace(model, tensors={**model.tensors, "queries": queries})
 
 
@@ -290,14 +291,15 @@ def folded(make: MakeProblem, config: AlsConfig, candidates: Tensor, rows: Inter
 
 
 def _final_queries(
-    make: MakeProblem, config: AlsConfig, candidates: Tensor, rows: Interactions, run: Run
+    make: MakeProblem, config: AlsConfig, last: Mapping[str, Tensor], rows: Interactions, run: Run
 ) -> Tensor:
     """Final vectors of the queries of a fit, whose candidates may be divided; [M, D]."""
     pairs = weighted_pairs(rows.to(run.device), config.weights)
     half = make(pairs, config, SINGLE_PROCESS).query_half
-    shards = _candidate_shards(half.rows, config, run, candidates)
-    own = _own_candidates(candidates, rows.n_candidates, run, shards)
-    return half_step(half, own, _solve(config, _FOLD_STEPS), None, shards)
+    shards = _candidate_shards(half.rows, config, run, last["candidates"])
+    own = _own_candidates(last["candidates"], rows.n_candidates, run, shards)
+    start = last["queries"].to(own.device)
+    return half_step(half, own, _solve(config, _FINAL_STEPS), start, shards)
 
 
 def _solve(config: AlsConfig, steps: int) -> Solve:

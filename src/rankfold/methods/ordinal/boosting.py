@@ -17,7 +17,7 @@ from rankfold.kernels.threads import n_threads
 from rankfold.methods.ordinal.tree_text import (
     constant_trees,
     head_and_trees,
-    is_complete,
+    is_sound,
     write,
 )
 from rankfold.types import Graded
@@ -116,10 +116,16 @@ def matrix(rows: Graded) -> NDArray[np.float32]:
     return values
 
 
-def open_trees(text: str) -> Callable[[Graded], Tensor]:
+def open_trees(text: str, n_columns: int) -> Callable[[Graded], Tensor]:
     """The function from rows to outputs; [n, K] float64."""
     booster = _read(text)
     width = booster.num_model_per_iteration()
+    if booster.num_feature() != n_columns:
+        raise UserError(
+            f"the trees of this model read {booster.num_feature()} columns, and its rows have "
+            f"{n_columns}",
+            hint="fit it again",
+        )
 
     def outputs(rows: Graded) -> Tensor:
         if len(rows) == 0:
@@ -142,7 +148,7 @@ def as_tensor(text: str) -> Tensor:
 
 
 def as_text(tensor: Tensor) -> str:
-    return tensor.cpu().numpy().tobytes().decode()
+    return tensor.cpu().numpy().tobytes().decode("ascii", "replace")  # checked when it is read
 
 
 def require_lightgbm() -> Any:
@@ -163,8 +169,8 @@ def _outputs_so_far(text: str, values: NDArray[np.float32]) -> Floats:
 
 def _read(text: str) -> Any:
     library = require_lightgbm()
-    if not is_complete(text):
-        raise UserError("the trees of this model are incomplete", hint="fit it again")
+    if not is_sound(text):
+        raise UserError("the trees of this model are damaged", hint="fit it again")
     try:
         return library.Booster(model_str=text)
     except library.basic.LightGBMError as error:

@@ -2,13 +2,34 @@
 
 A resumed fit grows new trees on top of known ones, and LightGBM only writes the new ones. A
 constant is a tree with one leaf. So the text holds all there is to know, and LightGBM reads it.
+
+LightGBM trusts its input: a part of a text, or a child that is no node, ends the process or lets it
+run for ever. So a text is checked before it gets there.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _FIRST = re.compile(r"^Tree=\d+\n", re.MULTILINE)
 _END = "end of trees"
+_HEAD = re.compile(
+    r"tree\nversion=v\d\nnum_class=(\d{1,6})\nnum_tree_per_iteration=\1\nlabel_index=0\n"
+    r"max_feature_idx=(\d{1,8})\nfeature_names=([^\n]*)\nfeature_infos=([^\n]*)"
+)
+_INFO = re.compile(r"none|\[[^\s:]{1,30}:[^\s:]{1,30}\]|-?\d{1,10}(:-?\d{1,10})*")
+_WHOLE = re.compile(r"-?\d{1,10}")
+_NUMBER = re.compile(r"-?(\d+(\.\d+)?(e[-+]?\d+)?|inf|nan)")
+_OF_SPLITS = {"split_feature": _WHOLE, "threshold": _NUMBER, "decision_type": _WHOLE}
+_OF_SPLITS |= {"left_child": _WHOLE, "right_child": _WHOLE, "split_gain": _NUMBER}
+_OF_SPLITS |= dict.fromkeys(("internal_value", "internal_weight"), _NUMBER)
+_OF_SPLITS |= {"internal_count": _WHOLE}
+_OF_LEAVES = {"leaf_value": _NUMBER, "leaf_weight": _NUMBER, "leaf_count": _WHOLE}
+_OF_SETS = {"cat_boundaries": _WHOLE, "cat_threshold": _WHOLE}
+_SINGLE = {"num_leaves": _WHOLE, "num_cat": _WHOLE, "is_linear": _WHOLE, "shrinkage": _NUMBER}
+_FIELDS = _OF_SPLITS | _OF_LEAVES | _OF_SETS | _SINGLE
+_USED = ("split_feature", "threshold", "decision_type", "left_child", "right_child")
+_TREE_END = "\n\n\n"
+_BY_SET = 1  # the bit of a decision type that makes a split one by categories
 
 
 def constant_trees(constants: Sequence[float]) -> list[str]:
@@ -23,13 +44,84 @@ def head_and_trees(text: str) -> tuple[str, list[str]]:
     return "\n".join(lines), trees
 
 
-def is_complete(text: str) -> bool:
-    """Whether nothing is missing. LightGBM trusts its input: a part of a text ends the process."""
-    return text.startswith("tree\n") and text == write(*head_and_trees(text))
-
-
 def write(head: str, trees: Sequence[str]) -> str:
     """The text of some trees. The parameters of a fit are not part of it."""
     numbered = [f"Tree={number}\n{tree}" for number, tree in enumerate(trees)]
     sizes = " ".join(str(len(tree)) for tree in numbered)
     return f"{head}\ntree_sizes={sizes}\n\n{''.join(numbered)}{_END}\n"
+
+
+def is_sound(text: str) -> bool:
+    """Whether nothing is missing, and every row ends in a leaf of each tree."""
+    head, trees = head_and_trees(text)
+    if text != write(head, trees) or (found := _HEAD.fullmatch(head)) is None:
+        return False
+    width, n = int(found[1]), int(found[2]) + 1
+    infos = found[4].split(" ")
+    named = found[3] == " ".join(f"Column_{place}" for place in range(len(infos)))
+    return (
+        named
+        and len(infos) == n
+        and all(map(_INFO.fullmatch, infos))
+        and width > 0
+        and len(trees) > 0
+        and len(trees) % width == 0
+        and all(_is_sound_tree(tree, n) for tree in trees)
+    )
+
+
+def _is_sound_tree(tree: str, n_columns: int) -> bool:
+    lines = tree.removesuffix(_TREE_END).split("\n")
+    fields = {name: values.split() for name, _, values in (line.partition("=") for line in lines)}
+    if not tree.endswith(_TREE_END) or len(fields) < len(lines) or not _has_numbers(fields):
+        return False
+    n_leaves, n_sets = int(fields["num_leaves"][0]), int(fields["num_cat"][0])
+    lengths = {**dict.fromkeys(_OF_SPLITS, n_leaves - 1), **dict.fromkeys(_OF_LEAVES, n_leaves)}
+    if any(len(fields[name]) != n for name, n in lengths.items() if name in fields):
+        return False
+    if not n_leaves > 0 or "leaf_value" not in fields or fields.get("is_linear", ["0"]) != ["0"]:
+        return False
+    if n_leaves == 1:
+        return n_sets == 0
+    if not fields.keys() >= set(_USED) or not _has_sets(fields, n_sets):
+        return False
+    columns, kinds, left, right = ([*map(int, fields[name])] for name in _USED if name != _USED[1])
+    children = zip(left + right, 2 * [*range(n_leaves - 1)], strict=True)
+    return (
+        all(0 <= column < n_columns for column in columns)
+        and all(0 <= kind < 12 for kind in kinds)
+        and all(
+            -n_leaves <= child < 0 or parent < child < n_leaves - 1 for child, parent in children
+        )
+        and all(
+            _WHOLE.fullmatch(place) and 0 <= int(place) < n_sets
+            for place, kind in zip(fields["threshold"], kinds, strict=True)
+            if kind & _BY_SET
+        )
+    )
+
+
+def _has_numbers(fields: Mapping[str, Sequence[str]]) -> bool:
+    """Whether all fields are known and hold numbers, one where there is always one."""
+    return (
+        fields.keys() <= _FIELDS.keys()
+        and fields.keys() >= {"num_leaves", "num_cat", "shrinkage"}
+        and all(len(fields[name]) == 1 for name in _SINGLE if name in fields)
+        and all(_FIELDS[name].fullmatch(each) for name, some in fields.items() for each in some)
+    )
+
+
+def _has_sets(fields: Mapping[str, Sequence[str]], n_sets: int) -> bool:
+    """Whether the sets of categories are those that the boundaries say."""
+    if n_sets == 0:
+        return not fields.keys() & _OF_SETS.keys()
+    if not fields.keys() >= _OF_SETS.keys():
+        return False
+    ends = [*map(int, fields["cat_boundaries"])]
+    words = [*map(int, fields["cat_threshold"])]
+    return (
+        len(ends) == n_sets + 1
+        and ends == sorted(ends)
+        and (ends[0], ends[-1]) == (0, len(words))
+        and all(0 <= word < 2**32 for word in words)
+    )

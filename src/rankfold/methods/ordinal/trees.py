@@ -120,7 +120,7 @@ def open_model(score: Score, model: Model) -> Opened:
     """Reads the trees."""
     shape = RowShape.from_json(model.notes["shape"])
     text = boosting.as_text(model.tensors[TREES])
-    outputs = boosting.open_trees(text)
+    outputs = boosting.open_trees(text, shape.n_columns)
 
     def scores(rows: Graded) -> Tensor:
         shape.check(rows)

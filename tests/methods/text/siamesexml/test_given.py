@@ -68,8 +68,9 @@ def test_a_frozen_network_is_not_changed_and_answers_without_its_folder(
     data: Path, folder: Path, tmp_path: Path
 ) -> None:
     from rankfold.encoders.pretrained import load_network
+    from rankfold.encoders.pretrained_folder import Choices, read_blueprint
 
-    before = load_network(folder).state_dict()
+    before = load_network(folder, read_blueprint(folder, Choices())[0]).state_dict()
     model = fitted(data, f"hf:{folder}", frozen=True, out=tmp_path / "model")
     for name, tensor in before.items():
         assert torch.equal(model.model.tensors[f"network.{name}"], tensor)
@@ -150,6 +151,11 @@ def test_vectors_of_a_file_rank_known_queries(data: Path, file: Path, tmp_path: 
     notes = loaded.model.notes["given_vectors"]
     assert (notes["file"], notes["queries"], notes["candidates"]) == ("v.npz", 59, 6)
     assert len(notes["checksum"]) == 64
+
+
+def test_vectors_of_words_are_refused(data: Path, file: Path) -> None:
+    with pytest.raises(UserError, match="`vectors` are of words"):
+        fitted(data, f"vectors:{file}", vectors="words.vec")
 
 
 def test_data_without_texts_can_have_vectors(file: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import siamese_samples as samples
 import torch
 from pretrained_folders import WORDS, save_bert, save_minilm
 from typer.testing import CliRunner
@@ -17,7 +18,9 @@ import rankfold as rf
 from rankfold.cli import app
 from rankfold.data.folder import load as load_data
 from rankfold.encoders.pretrained import load_network
+from rankfold.encoders.pretrained_folder import Choices, read_blueprint
 from rankfold.errors import UserError
+from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset
 
@@ -86,7 +89,7 @@ def test_fit_save_load_and_search_without_the_folder(
 def test_training_changes_the_network_and_nothing_is_taken_from_the_tokens_of_words(
     data: Path, encoder: Path
 ) -> None:
-    before = load_network(encoder).state_dict()
+    before = load_network(encoder, read_blueprint(encoder, Choices())[0]).state_dict()
     model = fitted(data, encoder)
     tensors = model.model.tensors
     names = {name.removeprefix("0.network.") for name in tensors if name.startswith("0.network.")}
@@ -101,6 +104,29 @@ def test_equal_seeds_give_equal_models(data: Path, encoder: Path) -> None:
     one, other = (fitted(data, encoder, seed=3).model.tensors for _ in range(2))
     assert one.keys() == other.keys()
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_a_resumed_fit_is_the_same(data: Path, encoder: Path) -> None:
+    """From the end of module I; dropout follows the number of the step."""
+    method = METHODS["siamesexml"]
+    config = method.config(encoder=f"hf:{encoder}", **QUICK, thinning=0.0)
+    given = samples.run()
+    own = method.read(load_data(data), config, given.comm)
+    whole, state = None, None
+    for step in method.fit(own, config, given):
+        if state is None and step.whole:
+            kept = {key: tensor.clone() for key, tensor in step.state().items()}
+            state = {**kept, "number": torch.tensor(step.number)}
+        whole = step.model
+    assert whole is not None
+    again = list(method.fit(own, config, samples.run(resume=state)))[-1].model
+    assert again is not None
+    assert all(torch.equal(tensor, again.tensors[n]) for n, tensor in whole.tensors.items())
+
+
+def test_hard_negatives_instead_of_a_pool(data: Path, encoder: Path) -> None:
+    given = {"negatives": "hardest", "classifier_epochs": 1, "shortlist": 4, "random": 2}
+    assert fitted(data, encoder, **given).search(text=WORDS[3], k=2).keys[0]
 
 
 def test_members_have_networks_of_their_own(data: Path, encoder: Path) -> None:
@@ -158,6 +184,8 @@ def test_on_the_command_line(data: Path, tmp_path: Path) -> None:
     shutil.rmtree(folder)
     found = runner.invoke(app, ["search", str(out), "--text", WORDS[33], "-k", "2", "--json"])
     assert len(json.loads(found.stdout)["results"]) == 2
+    shown = runner.invoke(app, ["info", str(out)])
+    assert "encoder from the folder bert (" in shown.stderr
     texts, lists = tmp_path / "texts.csv", tmp_path / "lists.parquet"
     pl.DataFrame({"id": ["a", "b"], "text": [WORDS[1], WORDS[2]]}).write_csv(texts)
     predicted = runner.invoke(

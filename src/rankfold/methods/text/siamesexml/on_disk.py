@@ -34,6 +34,11 @@ def read(data: Dataset, config: EncoderConfig, comm: Comm) -> Dataset:
             f"encoder={config.encoder} is fitted by one process, got {comm.size}",
             hint="start it without torchrun",
         )
+    if config.vectors is not None:
+        raise UserError(
+            f"`vectors` are of words, which encoder={config.encoder} does not have",
+            hint="leave `vectors` out",
+        )
     if config.encoder.startswith(VECTORS):
         return _with_rows(data, _path(config))
     blueprint, tokenizer = _blueprint(config)
@@ -47,10 +52,10 @@ def open_source(data: Dataset, config: EncoderConfig, run: Run) -> Source | None
     if config.encoder.startswith(VECTORS):
         return _source_of_file(data, _path(config))
     blueprint, _ = _blueprint(config)
-    network = Pretrained(load_network(_path(config)), blueprint, config.tokens_at_once)
-    source = Source(network.width, blueprint, config.frozen, network)
+    network = Pretrained(load_network(_path(config), blueprint), blueprint, config.tokens_at_once)
     if not config.frozen:
-        return source
+        return Source(network.width, blueprint)
+    source = Source(network.width, blueprint, config.frozen, network)
     assert data.query_texts is not None
     assert data.candidate_texts is not None
     sides = data.query_texts, data.candidate_texts
@@ -77,7 +82,8 @@ def load(config: EncoderConfig, source: Source) -> nn.Module:
     if source.table is not None:
         return Given(source.table, keep=source.blueprint is None)
     assert source.blueprint is not None
-    return Pretrained(load_network(_path(config)), source.blueprint, config.tokens_at_once)
+    network = load_network(_path(config), source.blueprint)
+    return Pretrained(network, source.blueprint, config.tokens_at_once)
 
 
 def rebuild(
@@ -108,7 +114,12 @@ def source_in(model: Model) -> Source | None:
     """The source of a model's encoder, without its folder or file."""
     width, frozen = int(model.config["width"]), bool(model.config.get("frozen"))
     if "pretrained" in model.notes:
-        return Source(width, Blueprint(**model.notes["pretrained"]), frozen)
+        try:
+            return Source(width, Blueprint(**model.notes["pretrained"]), frozen)
+        except TypeError:
+            raise UserError(
+                "the model's notes on its encoder are damaged", hint="copy its folder again"
+            ) from None
     return Source(width) if "given_vectors" in model.notes else None
 
 
