@@ -94,8 +94,8 @@ class TestMethod:
 
     def test_steps_count_from_one_and_the_last_is_final(self, name: str) -> None:
         seen = []
-        rf.fit(name, checkerboard(), report=lambda _, step: seen.append((step.number, step.final)))
-        numbers, finals = zip(*seen, strict=True)
+        rf.fit(name, checkerboard(), report=lambda _, step: seen.append(step))
+        numbers, finals = zip(*((s.number, s.final) for s in seen if s.whole), strict=True)
         assert list(numbers) == list(range(1, len(numbers) + 1))
         assert list(finals) == [False] * (len(numbers) - 1) + [True]
 

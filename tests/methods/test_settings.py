@@ -82,7 +82,6 @@ MEANINGLESS: dict[str, list[Any]] = {  # other settings are tested just outside 
     "flips": ["maybe"],
     "fpr": [0.0, 1.0, float("nan")],
     "sigma": [0.0, float("nan"), float("inf")],
-    "cache": [0],
     "ranks": ["maybe"],
     "cache_weights": ["maybe"],
     "classes": [-0.1, float("nan"), float("inf")],
