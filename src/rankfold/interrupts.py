@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,11 +24,13 @@ def interruptible() -> Iterator[None]:
         yield
         return
     signal.signal(signal.SIGINT, interrupt)
+    report, sys.unraisablehook = sys.unraisablehook, _exit_if_interrupted
     try:
         yield
     except KeyboardInterrupt:
         _exit()
     finally:
+        sys.unraisablehook = report
         signal.signal(signal.SIGINT, _exit)  # the interpreter would print a traceback
 
 
@@ -75,6 +78,13 @@ def _is_importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _exit_if_interrupted(unraisable: "sys.UnraisableHookArgs") -> None:
+    """End the process where Ctrl-C came in a finalizer or a callback of C, which cannot raise."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        _exit()
+    sys.__unraisablehook__(unraisable)
 
 
 def _exit(_number: int = signal.SIGINT, _frame: FrameType | None = None) -> NoReturn:

@@ -88,6 +88,23 @@ def test_ctrl_c_works_after_the_last_line(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
+def test_ctrl_c_in_a_finalizer_ends_the_command(tmp_path: Path) -> None:
+    code = """
+from rankfold import interrupts
+
+class Owner:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+with interrupts.interruptible():
+    Owner()
+    print("went on")
+"""
+    process = start(cwd=tmp_path, code=code)
+    assert process.communicate(timeout=60) == ("", "interrupted\n")
+    assert process.returncode == 130
+
+
 def test_ignored_ctrl_c_stays_ignored(tmp_path: Path) -> None:
     code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     process = start("--version", cwd=tmp_path, code=code, at_import="typer")

@@ -41,6 +41,8 @@ def problem(record: list[str]) -> str | None:
     for value, role in zip(record, ("query", "candidate", "grade"), strict=True):
         if value == "" or (role == "grade" and value in MISSING):
             return f"a missing {role}"
+        if value in MISSING:
+            return f"a {role} {value}, which counts as missing"
     try:
         grade = float(record[2])
     except ValueError:
