@@ -49,7 +49,7 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
     threshold with an empty side in the batch costs 0.
     """
     config: CbaConfig = context.config
-    cache, sigma = fill_cache(context), config.sigma or _default_sigma(context)
+    cache, sigma = fill_cache(context), config.sigma or default_sigma(context)
 
     def losses(batch: training.GradedBatch) -> Tensor:
         cache.push(batch.vectors, batch.rows)
@@ -66,7 +66,7 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
     return training.BatchLoss(losses, cache)
 
 
-def _default_sigma(context: training.FitContext) -> float:
+def default_sigma(context: training.FitContext) -> float:
     """Twice the rate, or wider, so that enough negatives of each threshold count.
 
     With a Gaussian over a handful of rows, the model would memorise these rows.
