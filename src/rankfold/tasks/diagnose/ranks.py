@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.losses.low_fpr import above, exact_ranks
-from rankfold.methods.ordinal.cba import default_sigma, score_weights
+from rankfold.losses.low_fpr import above, default_sigma, exact_ranks
+from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.tasks.diagnose.result import (
@@ -243,7 +243,10 @@ def _mean(values: list[float | None]) -> float:
 
 def _result(epochs: list[dict[str, Any]], rows: TrackedRows) -> DiagnosisResult:
     last, error = epochs[-1], rows.near_rate()
-    fpr, sigma = rows.parts.config.fpr, rows.parts.config.sigma or default_sigma(rows.parts)
+    fpr = rows.parts.config.fpr
+    grades = rows.parts.rows.grades
+    lowest = int((grades == grades.min()).sum())
+    sigma = rows.parts.config.sigma or default_sigma(lowest, fpr)
     summary = {f"mean absolute error, {name}": value for name, value in last["error"].items()}
     summary |= {
         f"the same at ranks up to twice the rate, {name}": value
