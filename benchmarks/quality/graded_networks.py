@@ -29,14 +29,17 @@ from torch.nn import functional as F
 from benchmarks.paths import RESULTS, SCRATCH
 
 ARRAYS, OUT = SCRATCH / "graded-arrays", RESULTS / "quality" / "graded"
-DRAWS, MOST = int(os.environ.get("DRAWS", "6")), int(os.environ.get("MOST", "45000"))
+DRAWS, MOST, EPOCHS = (
+    int(os.environ.get(name, value))
+    for name, value in (("DRAWS", "6"), ("MOST", "45000"), ("EPOCHS", "20"))
+)
 RATES = {
     "attrition": 0.05, "caravan": 0.05, "lending": 0.05, "visits": 0.01, "stops": 0.01,
     "diamonds": 0.01, "claims": 0.01, "lectures": 0.01, "flights": 0.01, "fraud": 0.01,
 }  # fmt: skip
 DEFAULT: dict[str, Any] = {
     "encoding": "scale", "bins": 16, "hidden": (256, 64), "dropout": 0.1, "lr": 0.002,
-    "decay": 1e-4, "epochs": int(os.environ.get("EPOCHS", "20")), "batch": 256, "loss": "ce", "low": 0.0, "sigma": None,
+    "decay": 1e-4, "epochs": EPOCHS, "batch": 256, "loss": "ce", "low": 0.0, "sigma": None,
     "start": 0.0, "embedding": 24,
 }  # fmt: skip
 PLE = {"encoding": "ple"}
