@@ -10,6 +10,7 @@ features; ``words`` sums whole numbers over the tokens of a text; ``overlap`` co
 two texts share.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ settings.register_profile(
     "rankfold", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("rankfold")
+gc.freeze()  # a search for garbage does not read the modules again: a tenth of a second each
 LONG = ("distributed", "golden", "serve", "tune", "cli")  # folders whose files take long
 
 

@@ -147,8 +147,8 @@ def _scores(find: Callable[[int, Filter], TopK], ids: Tensor) -> Tensor:
     """The scores of the candidates ``ids`` [K] for each query that ``find`` ranks for; [B, K]."""
     allowed = ids.cpu().sort().values
     top = find(len(ids), Filter(allow=allowed))
-    found, scores = top.ids.cpu(), top.scores.cpu()
-    order = found.argsort(dim=1)
+    listed, scores = top.ids.cpu(), top.scores.cpu()
+    order = listed.argsort(dim=1)
     ascending = scores.gather(1, order)  # by row number: all of ``ids`` are in every list
     return ascending[:, torch.searchsorted(allowed, ids.cpu())]
 

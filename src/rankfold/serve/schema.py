@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from rankfold.config import declarations
 from rankfold.models.conditions import MAX_LENGTH
 from rankfold.models.grader import DEFAULT_FPR
 from rankfold.models.ranking import By
+from rankfold.models.rules import Rules
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 
@@ -92,6 +94,7 @@ def search_request(limits: Limits) -> type[SearchRequest]:
     k = Annotated[int, Field(ge=1, le=limits.k)]
     condition = Annotated[str, Field(max_length=MAX_LENGTH)]
     amount = Annotated[float, Field(allow_inf_nan=False)]
+    diversity = declarations(Rules)["diversity"]
     fields: dict[str, Any] = {
         "queries": (inputs, _optional("rank for known queries")),
         "history": (
@@ -117,8 +120,10 @@ def search_request(limits: Limits) -> type[SearchRequest]:
             _optional('results with the same value of a feature: {"brand": 2}'),
         ),
         "diversity": (
-            Annotated[float, Field(ge=0, le=1)],
-            Field(default=0.0, description="0: by score; towards 1: results that differ more"),
+            Annotated[
+                float, Field(ge=diversity.bounds["at_least"], le=diversity.bounds["at_most"])
+            ],
+            Field(default=0.0, description=diversity.help),
         ),
         "explain": (
             bool,
