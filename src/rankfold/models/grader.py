@@ -23,7 +23,7 @@ from rankfold.models.opening import open_model
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
-MOST_TELLING = 5  # columns in the explanation of a row
+EXPLAINED_COLUMNS = 5  # columns in the explanation of a row
 _EXPLANATION = pl.List(pl.Struct({"column": pl.String, "contribution": pl.Float64}))
 _MAX_CUTS = 64  # kept
 BLOCK_BYTES = 2**28  # of rows scored at a time
@@ -211,7 +211,7 @@ class Grader:
         """The columns that move the score of each row most, and by how much."""
         values = self.explain(rows)
         assert self.columns is not None
-        names, most = names_of_columns(self.columns), min(MOST_TELLING, values.shape[1])
+        names, most = names_of_columns(self.columns), min(EXPLAINED_COLUMNS, values.shape[1])
         places = values.abs().topk(most, dim=1).indices
         pairs = zip(places.tolist(), values.gather(1, places).tolist(), strict=True)
         return [

@@ -19,6 +19,7 @@ from rankfold.losses.low_fpr import above
 from rankfold.methods.ordinal import boosting
 from rankfold.methods.ordinal.boosting import Booster, Derivatives
 from rankfold.methods.ordinal.training import check_grades
+from rankfold.methods.ordinal.tree_text import constant_trees, head_and_trees, write
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Run, Space, Step
 from rankfold.types.spaces import Range
 
@@ -49,6 +50,7 @@ class Loss(NamedTuple):
     derivatives: Derivatives  # by the outputs of the training rows
     value: Callable[[Tensor, Tensor], float]  # of any rows, from their outputs and grades
     quality: Callable[[Tensor, Tensor], float]  # of the validation rows; the highest is kept
+    cuts: Callable[[Tensor], Tensor] | None = None  # [K], what the model subtracts; of all outputs
 
 
 Losses = Callable[[Dataset, Any], Loss]
@@ -91,8 +93,18 @@ def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iter
         value, model = loss.value(booster.outputs(), train.grades), None
         if final:
             settings = {**asdict(config), "rounds": kept()}
-            model = _model(name, settings, booster.text(kept()), data, run)
+            model = _model(name, settings, _shifted(booster.text(kept()), loss, train), data, run)
         yield Step(-(-done // _ROUNDS_PER_STEP), value, model, state_of_step, final)
+
+
+def _shifted(text: str, loss: Loss, train: Graded) -> str:
+    """The text of trees whose outputs are less by the cuts of the loss."""
+    if loss.cuts is None:
+        return text
+    head, grown = head_and_trees(text)
+    outputs = boosting.open_trees(text, RowShape.from_rows(train, None).n_columns)(train)
+    cuts = loss.cuts(outputs)
+    return write(head, [*constant_trees((loss.start - cuts).tolist()), *grown[len(cuts) :]])
 
 
 def _parameters(config: TreesConfig) -> dict[str, Any]:
