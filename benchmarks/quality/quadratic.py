@@ -222,9 +222,9 @@ def study(name: str, method: str, width: int, seeds: int, out: Path) -> None:
     whole = replace(
         data, train=data.split("train").union(data.split("validation")), validation=None
     )
-    tested = []
+    tested = result.setdefault("test", [])
     selects = METHODS[GRIDS[method][0]].self_tuning
-    for seed in range(seeds):
+    for seed in range(len(tested), seeds):
         chosen = best["chosen"]
         if selects and seed > 0:
             first = fit(method, data, {"width": width, **best["settings"]}, seed, None).model
@@ -234,7 +234,7 @@ def study(name: str, method: str, width: int, seeds: int, out: Path) -> None:
         assert history.model is not None
         tested.append({"seed": seed, **Judged(whole, "test").means(history.model)})
         del history
-    result["test"] = tested
+        keep(path, result, name, method, width)
     result["test_mean"] = {m: mean(entry[m] for entry in tested) for m in SHOWN}
     if seeds > 1:
         result["test_spread"] = {m: stdev(entry[m] for entry in tested) for m in SHOWN}
