@@ -50,10 +50,10 @@ def run(name: str, pairs: Dataset) -> DiagnosisResult:
     diagnosis = DIAGNOSES[name]
     if diagnosis.subject == "model" and diagnosis.data == "interactions":
         known, model = model_of_scores(1.0)
-        return diagnose(name, known, MORE[name], model=model)
+        return diagnose(name, known, MORE.get(name, {}), model=model)
     data = {"nothing": None, "graded": data_of(), "interactions": pairs}
     kind = "nothing" if diagnosis.subject == "nothing" else diagnosis.data
-    return diagnose(name, data[kind], MORE[name])
+    return diagnose(name, data[kind], MORE.get(name, {}))
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
