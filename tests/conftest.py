@@ -131,7 +131,7 @@ def open_slopes(model: Model) -> Opened:
     return replace(open_sums(model), features=features)
 
 
-def encode_slopes(model: Model, features: Features) -> Tensor:
+def encode_slopes(model: Model, features: Features, _side: Side = "candidate") -> Tensor:
     known = torch.cat([features.numbers.nan_to_num(0.0), features.categories.float()], dim=1)
     return known @ model.tensors["slopes"]
 

@@ -4,6 +4,7 @@ import json
 import math
 import random
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from scored_models import model_of_scores
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import find_method
+from rankfold.models.grader import Grader
 from rankfold.report.pictures import diagnosis_svg
 from rankfold.tasks.diagnose import DIAGNOSES, diagnose
 from rankfold.tasks.diagnose.result import DiagnosisResult
@@ -24,6 +26,12 @@ MORE: dict[str, dict[str, object]] = {
     "ranks": {**SMALL, "rows": 20},
     "whiteness": {**SMALL, "rows": 20, "window": 30},
     "surrogate": {"scores": 50},
+    "convergence": {"width": 3, "sweeps": 6, "newton": 4, "adam": 5},
+    "consistency": {"planted": 30},
+    "generalisation": {},
+    "negatives": {"width": 3, "sweeps": 3, "negatives": "1,1000"},
+    "conditions": {"sigmas": 3},
+    "proposition": {**SMALL, "rows": 20, "others": 50},
     "taylor": {"queries": 20, "scales": 3},
     "limits": {"queries": 2, "batches": "8,64", "draws": 1024},
     "bias": {"queries": 2, "batches": "8,64", "draws": 1024},
@@ -34,6 +42,11 @@ MORE: dict[str, dict[str, object]] = {
 def pairs() -> Dataset:
     """Two groups of queries that choose from two groups of candidates."""
     return rf.prepare(pl.DataFrame(planted_pairs()), seed=0)
+
+
+@cache
+def fitted_grader() -> Grader:
+    return rf.fit("cba", data_of(), **SMALL)
 
 
 def planted_pairs() -> dict[str, list[str]]:
@@ -51,6 +64,8 @@ def run(name: str, pairs: Dataset) -> DiagnosisResult:
     if diagnosis.subject == "model" and diagnosis.data == "interactions":
         known, model = model_of_scores(1.0)
         return diagnose(name, known, MORE.get(name, {}), model=model)
+    if diagnosis.subject == "model":
+        return diagnose(name, data_of(), MORE.get(name, {}), model=fitted_grader())
     data = {"nothing": None, "graded": data_of(), "interactions": pairs}
     kind = "nothing" if diagnosis.subject == "nothing" else diagnosis.data
     return diagnose(name, data[kind], MORE.get(name, {}))
