@@ -58,10 +58,10 @@ def make(name: str) -> None:
         options["model"] = model_of(diagnosis.method, diagnosis.data)
     began = perf_counter()
     result = rf.diagnose(name, options=SETTINGS.get(name, {}), **options)
-    print(f"\n{name}: {diagnosis.question} ({perf_counter() - began:.0f} s)")
-    for what, figure in result.figures.items():
-        print(f"  {what}: {figure}")
-    print(f"  {result.follows}", flush=True)
+    lines = [f"\n{name}: {diagnosis.question} ({perf_counter() - began:.0f} s)"]
+    lines += [f"  {what}: {figure}" for what, figure in result.figures.items()]
+    sys.stdout.write("\n".join([*lines, f"  {result.follows}", ""]))
+    sys.stdout.flush()
     for stem, chart in result.charts.items():
         svg = diagnosis_svg(chart)
         for suffix, theme in (("", LIGHT), ("-dark", DARK)):
