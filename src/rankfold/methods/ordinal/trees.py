@@ -50,7 +50,7 @@ class Loss(NamedTuple):
     derivatives: Derivatives  # by the outputs of the training rows
     value: Callable[[Tensor, Tensor], float]  # of any rows, from their outputs and grades
     quality: Callable[[Tensor, Tensor], float]  # of the validation rows; the highest is kept
-    cuts: Callable[[Tensor], Tensor] | None = None  # [K], what the model subtracts; of all outputs
+    cuts: Callable[[Tensor, Tensor | None], Tensor] | None = None  # what the model subtracts; [K]
 
 
 Losses = Callable[[Dataset, Any], Loss]
@@ -92,19 +92,20 @@ def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iter
                 break
         value, model = loss.value(booster.outputs(), train.grades), None
         if final:
-            settings = {**asdict(config), "rounds": kept()}
-            model = _model(name, settings, _shifted(booster.text(kept()), loss, train), data, run)
+            text, settings = booster.text(kept()), {**asdict(config), "rounds": kept()}
+            if loss.cuts is not None:
+                grown = boosting.open_trees(text, RowShape.from_rows(train, None).n_columns)
+                cuts = loss.cuts(grown(train), None if validation is None else grown(validation))
+                text = _less(text, loss.start, cuts)
+                settings["score"] = "passed" if bool(cuts.any()) else "expected"
+            model = _model(name, settings, text, data, run)
         yield Step(-(-done // _ROUNDS_PER_STEP), value, model, state_of_step, final)
 
 
-def _shifted(text: str, loss: Loss, train: Graded) -> str:
-    """The text of trees whose outputs are less by the cuts of the loss."""
-    if loss.cuts is None:
-        return text
+def _less(text: str, start: Tensor, cuts: Tensor) -> str:
+    """The text of trees whose outputs are less by the cuts."""
     head, grown = head_and_trees(text)
-    outputs = boosting.open_trees(text, RowShape.from_rows(train, None).n_columns)(train)
-    cuts = loss.cuts(outputs)
-    return write(head, [*constant_trees((loss.start - cuts).tolist()), *grown[len(cuts) :]])
+    return write(head, [*constant_trees((start - cuts).tolist()), *grown[len(cuts) :]])
 
 
 def _parameters(config: TreesConfig) -> dict[str, Any]:
