@@ -11,11 +11,14 @@ import polars as pl
 import pytest
 from linear_grades import data_of
 from scored_models import model_of_scores
+from siamese_samples import SHORT, topics
+from siamese_samples import SMALL as SMALL_TEXTS
 
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import find_method
 from rankfold.models.grader import Grader
+from rankfold.models.ranker import Ranker
 from rankfold.report.pictures import diagnosis_svg
 from rankfold.tasks.diagnose import DIAGNOSES, diagnose
 from rankfold.tasks.diagnose.result import DiagnosisResult
@@ -31,6 +34,8 @@ MORE: dict[str, dict[str, object]] = {
     "generalisation": {},
     "negatives": {"width": 3, "sweeps": 3, "negatives": "1,1000"},
     "conditions": {"sigmas": 3},
+    "batch-size": {"batches": "32,64", "epochs": 1, "width": 4},
+    "bounds": {},
     "proposition": {**SMALL, "rows": 20, "others": 50},
     "taylor": {"queries": 20, "scales": 3},
     "limits": {"queries": 2, "batches": "8,64", "draws": 1024},
@@ -49,6 +54,11 @@ def fitted_grader() -> Grader:
     return rf.fit("cba", data_of(), **SMALL)
 
 
+@cache
+def fitted_labels() -> Ranker:
+    return rf.fit("siamesexml", topics(), **SMALL_TEXTS, **SHORT)
+
+
 def planted_pairs() -> dict[str, list[str]]:
     rng = random.Random(0)
     rows = [
@@ -64,6 +74,8 @@ def run(name: str, pairs: Dataset) -> DiagnosisResult:
     if diagnosis.subject == "model" and diagnosis.data == "interactions":
         known, model = model_of_scores(1.0)
         return diagnose(name, known, MORE[name], model=model)
+    if diagnosis.data == "texts":
+        return diagnose(name, topics(), MORE[name], model=fitted_labels())
     if diagnosis.subject == "model":
         return diagnose(name, data_of(), MORE[name], model=fitted_grader())
     data = {"nothing": None, "graded": data_of(), "interactions": pairs}

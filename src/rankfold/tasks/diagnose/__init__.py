@@ -18,7 +18,9 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.notebook import shown
 from rankfold.tasks.diagnose import (
+    batch_size,
     bias,
+    bounds,
     conditions,
     consistency,
     convergence,
@@ -45,6 +47,8 @@ DIAGNOSES: dict[str, Diagnosis] = {
     "negatives": negatives.DIAGNOSIS,
     "limits": limits.DIAGNOSIS,
     "bias": bias.DIAGNOSIS,
+    "batch-size": batch_size.DIAGNOSIS,
+    "bounds": bounds.DIAGNOSIS,
     "ranks": ranks.DIAGNOSIS,
     "whiteness": whiteness.DIAGNOSIS,
     "surrogate": surrogate.DIAGNOSIS,
