@@ -26,6 +26,7 @@ from rankfold.types.spaces import Range
 TREES = "trees"  # the tensor with the bytes of the trees' text
 _ROUNDS_PER_STEP = 10
 _DEFAULT_ROUNDS = 200  # where no validation rows choose
+_SMALL = 1e-6  # differences of outputs below it: the slope is the derivative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,35 @@ def open_model(score: Score, model: Model) -> Opened:
         shape.check(rows)
         return score(outputs(rows))
 
-    return Opened(rows=scores, gain=lambda: boosting.gain(text))
+    def contributions(rows: Graded) -> Tensor:
+        shape.check(rows)
+        return of_columns(boosting.contributions(text)(rows))
+
+    return Opened(
+        rows=scores,
+        gain=lambda: boosting.gain(text),
+        contributions=contributions if shape.image is None else None,
+    )
+
+
+def of_columns(parts: Tensor) -> Tensor:
+    """What each column adds to the score; [n, K, F + C + 1] -> [n, F + C].
+
+    With a_k the last part of output k, what a row has without its columns, and o_k the sum of all::
+
+        contribution_j = sum_k parts_kj (sigmoid(o_k) - sigmoid(a_k)) / (o_k - a_k)
+
+    So the contributions add up to the score less that of the a_k. With one output: its parts.
+    """
+    columns, last = parts[..., :-1], parts[..., -1]
+    if parts.shape[1] == 1:
+        return columns[:, 0]
+    difference = columns.sum(dim=2)
+    slope = last.sigmoid() * (1 - last.sigmoid())
+    steady = difference.abs() < _SMALL
+    rise = (last + difference).sigmoid() - last.sigmoid()
+    slope = torch.where(steady, slope, rise / torch.where(steady, 1.0, difference))
+    return (columns * slope[..., None]).sum(dim=1)
 
 
 def logistic(data: Dataset, _config: TreesConfig) -> Loss:
