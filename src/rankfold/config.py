@@ -220,17 +220,17 @@ def plugins(group: str) -> dict[str, Any]:
 
     One that cannot be imported is left out with a warning: it must not stop everything else.
     """
-    found = {}
+    loaded = {}
     for point in entry_points(group=group):
         try:
-            found[point.name] = point.load()
+            loaded[point.name] = point.load()
         except Exception as error:
             warnings.warn(
                 f"{point.name!r} of {group} is left out: {point.value} fails with "
                 f"{type(error).__name__}: {error}",
                 stacklevel=2,
             )
-    return found
+    return loaded
 
 
 def build(config: type[T], values: Mapping[str, Any]) -> T:

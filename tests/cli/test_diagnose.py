@@ -43,9 +43,10 @@ def test_a_table_is_printed_on_stderr(rankfold: Command, tmp_path: Path) -> None
     done = rankfold(*words)
     assert (done.code, done.out) == (0, "")
     result = json.loads((tmp_path / "surrogate.json").read_text())
-    for name, value in result["summary"].items():
+    for name, figure in result["figures"].items():
         assert name in done.err
-        assert f"{value:.4f}" in done.err
+        assert f"{figure['value']:.4g}" in done.err
+    assert result["follows"][:40] in done.err
     assert "surrogate.svg" in done.err
     assert rankfold(*words, "--quiet").err == ""
     done = rankfold(*words[:2], tmp_path / "data", *words[2:])
@@ -104,6 +105,25 @@ def test_pairs_are_refused(rankfold: Command, home: Path) -> None:
     done = rankfold("diagnose", "ranks", home / "data", "--out", home / "out")
     assert done.code == 2
     assert "needs graded rows" in done.err
+
+
+def test_a_fitted_model_is_diagnosed(rankfold: Command, home: Path) -> None:
+    words = ("diagnose", "taylor", home / "data", "--model", home / "model", "--out", home / "out")
+    done = rankfold(*words, "--set", "queries=5", "--set", "scales=3", "--json")
+    assert (done.code, done.err) == (0, "")
+    result = json.loads(done.out)
+    assert result["method"] == "rg2-plain"
+    assert result["config"]["width"] == 8
+    assert result["figures"]["relative error of RGx's gradient"]["low"] is not None
+    assert {path.name for path in (home / "out").iterdir()} == {
+        "taylor.json",
+        "taylor.svg",
+        "taylor-gap.svg",
+        "taylor-bound.svg",
+    }
+    done = rankfold(*words[:3], "--method", "cba", "--out", home / "out")
+    assert done.code == 2
+    assert "cba fits graded" in done.err
 
 
 def test_an_existing_file_is_named(rankfold: Command, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
     "puresvd": {"width": 16},
     "softmax": FULL,
     "trees": {"rounds": 40, "leaves": 7},
+    "cba-trees": {"rounds": 40, "leaves": 7, "fpr": 0.1},
     "sparsemax": {**GRADIENT, "lr": 0.01, "weight_decay": 1e-5},
     "bpr": UNIFORM,
     "bce": UNIFORM,

@@ -112,7 +112,7 @@ def test_a_list_of_several_queries_is_that_of_each(model: rf.Ranker) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"diversity": 1.5}, "`diversity` must be from 0 to 1"),
+        ({"diversity": 1.5}, "`diversity` must be at least 0 and at most 1"),
         ({"at_most": {"brand": 0}}, "at least 1, got 0"),
         ({"at_most": {"size": 1}}, "there is no feature 'size'"),
         ({"boost": {"prize > 1": 1.0}}, "there is no feature 'prize'"),

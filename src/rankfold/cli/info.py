@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rankfold.types import Dataset
 
 
-_TELLING = 10  # columns to show
+_COLUMNS_SHOWN = 10  # columns to show
 
 
 def command(
@@ -258,7 +258,7 @@ def _describe_grades(manifest: dict[str, Any], out: Console) -> None:
         importance = notes["importance"]
         for key, by in (("columns", "fall of the AUC if shuffled"), ("gain", "share of the gain")):
             columns = sorted(importance.get(key, {}).items(), key=lambda column: -column[1])
-            words = ", ".join(f"{name} {value:.3g}" for name, value in columns[:_TELLING])
+            words = ", ".join(f"{name} {value:.3g}" for name, value in columns[:_COLUMNS_SHOWN])
             if words:
                 out.print(f"  most telling columns ({by}): {words}")
 

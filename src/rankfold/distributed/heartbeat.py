@@ -92,7 +92,7 @@ class Heartbeat:
             signal.signal(signal.SIGTERM, self._on_signal)
             signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         self._thread.start()
-        threading.Thread(target=self._guard, name="guard", daemon=True).start()
+        threading.Thread(target=self._end_if_stuck, name="heartbeat timeout", daemon=True).start()
 
     def stop(self) -> None:
         """Stop checking; the process ends, or continues alone."""
@@ -168,7 +168,7 @@ class Heartbeat:
             last = self._checked = monotonic()
             self._sleep(0.1 if self._suspect_since is not None else _BEAT_SECONDS)
 
-    def _guard(self) -> None:
+    def _end_if_stuck(self) -> None:
         """End the run when a check hangs: with a cut cable the store does not answer."""
         last = monotonic()
         while not self._stopped.wait(_BEAT_SECONDS) and self.shutdown is None:

@@ -56,8 +56,8 @@ class Given(nn.Module):
         """[n, D]."""
         vectors = self.head.new_zeros(len(texts), self.head.shape[0])
         filled = texts.counts().nonzero().flatten()
-        found = self.table[texts.tokens[texts.offsets[filled]].long()]  # type: ignore[index]
-        return mapped(vectors.index_copy(0, filled, found.float()), self.head)
+        known = self.table[texts.tokens[texts.offsets[filled]].long()]  # type: ignore[index]
+        return mapped(vectors.index_copy(0, filled, known.float()), self.head)
 
 
 class Frozen(nn.Module):

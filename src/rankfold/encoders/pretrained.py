@@ -16,8 +16,6 @@ from rankfold.encoders.pretrained_folder import Blueprint, network_folder
 from rankfold.errors import UserError, require
 from rankfold.types import Texts
 
-TOKENS_AT_ONCE = 2**14  # padded tokens in a pass of the network
-
 
 class Pretrained(nn.Module):
     """A vector of length 1 for each text, from the token vectors of a network.

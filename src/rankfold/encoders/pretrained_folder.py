@@ -136,8 +136,8 @@ def _check_no_code(path: Path, network: Path, config: dict[str, Any]) -> None:
 
 
 def _weights(path: Path, network: Path) -> list[Path]:
-    found = sorted(network.glob("*.safetensors"))
-    if not found:
+    files = sorted(network.glob("*.safetensors"))
+    if not files:
         pickled = [*network.glob("*.bin"), *network.glob("*.pt"), *network.glob("*.ckpt")]
         if pickled:
             raise UserError(
@@ -145,7 +145,7 @@ def _weights(path: Path, network: Path) -> list[Path]:
                 hint="save it as safetensors: AutoModel.from_pretrained(FOLDER).save_pretrained()",
             )
         raise UserError(f"{path} has no weights", hint="it needs model.safetensors")
-    return found
+    return files
 
 
 def _pooling(path: Path, modules: dict[str, str], config: dict[str, Any]) -> str:

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+_MIN_NEGATIVES = 150  # within the default sigma, if there are so many
+_MAX_SIGMA = 0.35  # of the default; about the paper's sigma
+
 
 def low_fpr_loss(
     scores: Tensor, grades: Tensor, valid: Tensor, weights: Tensor | None = None
@@ -51,6 +54,14 @@ def rank_weights(ranks: Tensor, negative: Tensor, fpr: float, sigma: float) -> T
     exponents = -further / sigma / sigma / 2  # in two steps: sigma^2 may be 0 or infinite
     weights = torch.where(negative, exponents.softmax(dim=1), 0.0)
     return weights.to(ranks.dtype)
+
+
+def default_sigma(n_negatives: int, fpr: float) -> float:
+    """Twice the rate, or wider, so that enough of the negatives count.
+
+    With a Gaussian over a handful of rows, a model would memorise these rows.
+    """
+    return max(2 * fpr, min(_MAX_SIGMA, _MIN_NEGATIVES / max(n_negatives, 1)))
 
 
 # ------------------------------------------------------------------------------- over all rows

@@ -5,7 +5,15 @@ from rankfold.errors import find
 from rankfold.methods.als import implicit, rg
 from rankfold.methods.closed_form import blend, ease, popularity, puresvd, rg2, rg2_plain
 from rankfold.methods.gradient import full, rg2_newton, sampled, sml, uib
-from rankfold.methods.ordinal import cba, classifiers, constrained, decision_dag, partial_auc, trees
+from rankfold.methods.ordinal import (
+    cba,
+    cba_trees,
+    classifiers,
+    constrained,
+    decision_dag,
+    partial_auc,
+    trees,
+)
 from rankfold.methods.text import linear, neighbours
 from rankfold.methods.text.siamesexml import fit as siamesexml
 from rankfold.methods.text.siamesexml.released import fit as released
@@ -56,6 +64,7 @@ METHODS: dict[str, Method] = {
     "eban": constrained.METHOD,
     "pauc": partial_auc.METHOD,
     "trees": trees.METHOD,
+    "cba-trees": cba_trees.METHOD,
 }
 METHODS["blend"] = blend.blend_of(METHODS)
 METHODS |= plugins("rankfold.methods")

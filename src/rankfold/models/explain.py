@@ -70,11 +70,11 @@ def contributions(score: Score, rows: Graded, profile: Profile) -> Tensor:
     levels, and missing. Contributions need not add up to the score: columns may act together.
     """
     own = score(rows)
-    found = [torch.zeros(len(rows), 0, dtype=torch.float64)]
+    contributions = [torch.zeros(len(rows), 0, dtype=torch.float64)]
     for replaced, weights in _replacements(rows, profile):
         scores = _scores_of(score, replaced).reshape(len(weights), len(rows))
-        found.append((own - weights @ scores)[:, None])
-    return torch.cat(found, dim=1)
+        contributions.append((own - weights @ scores)[:, None])
+    return torch.cat(contributions, dim=1)
 
 
 def _replacements(rows: Graded, profile: Profile) -> Iterator[tuple[list[Graded], Tensor]]:

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from rankfold.models.opening import open_model
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
-MOST_TELLING = 5  # columns in the explanation of a row
+EXPLAINED_COLUMNS = 5  # columns in the explanation of a row
 _EXPLANATION = pl.List(pl.Struct({"column": pl.String, "contribution": pl.Float64}))
 _MAX_CUTS = 64  # kept
 BLOCK_BYTES = 2**28  # of rows scored at a time
@@ -125,9 +126,10 @@ class Grader:
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """The probability of each grade by the score [n], from isotonic regression; [n, G]."""
-        above = torch.stack([curve.at(scores) for curve in self._curves], dim=1)
-        ends = above.new_ones(len(scores), 1), above.new_zeros(len(scores), 1)
-        return -torch.cat([ends[0], above, ends[1]], dim=1).diff(dim=1)
+        own = scores.double().numpy()
+        ends = np.ones(len(own)), np.zeros(len(own))  # a grade above none, and above the last
+        above = np.stack([ends[0], *(curve.at(own) for curve in self._curves), ends[1]])
+        return torch.from_numpy((above[:-1] - above[1:]).T)
 
     @cached_property
     def profile(self) -> Profile | None:
@@ -211,7 +213,7 @@ class Grader:
         """The columns that move the score of each row most, and by how much."""
         values = self.explain(rows)
         assert self.columns is not None
-        names, most = names_of_columns(self.columns), min(MOST_TELLING, values.shape[1])
+        names, most = names_of_columns(self.columns), min(EXPLAINED_COLUMNS, values.shape[1])
         places = values.abs().topk(most, dim=1).indices
         pairs = zip(places.tolist(), values.gather(1, places).tolist(), strict=True)
         return [

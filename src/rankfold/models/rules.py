@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rankfold.config import Settings, check, setting
 from rankfold.data.read.columns import listing
 from rankfold.errors import UserError
 from rankfold.models.search import Filter
@@ -27,19 +28,18 @@ Find = Callable[[int, Filter, bool], TopK]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Settings):
     """How lists depart from the order of scores. By default they do not."""
 
     pin: Sequence[Key] = ()  # come first, in this order, even if seen; unknown ones are ignored
     boost: Mapping[str, float] = field(default_factory=dict)  # added where a condition is met
     at_most: Mapping[str, int] = field(default_factory=dict)  # results per value of a feature
-    diversity: float = 0.0  # 0: by score; towards 1: as different from each other as possible
+    diversity: float = setting(
+        0.0, at_least=0, at_most=1, help="0: by score; towards 1: results that differ more"
+    )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.diversity <= 1:
-            raise UserError(
-                f"`diversity` must be from 0 to 1, got {self.diversity!r}", hint="try 0.3"
-            )
+        check(self)
         for condition, amount in self.boost.items():
             if not abs(amount) <= _MAX_BOOST:
                 raise UserError(
@@ -220,8 +220,8 @@ def _chosen(
             similar = torch.maximum(similar, (vectors * latest).sum(dim=2))
     places = torch.cat(chosen, dim=1) if chosen else ids[:, :0]
     none, places = places < 0, places.clamp(min=0)
-    found = ids.gather(1, places).masked_fill(none, -1)
-    return TopK(found, top.scores.gather(1, places).masked_fill(none, -torch.inf))
+    chosen_ids = ids.gather(1, places).masked_fill(none, -1)
+    return TopK(chosen_ids, top.scores.gather(1, places).masked_fill(none, -torch.inf))
 
 
 def _relevance(scores: Tensor, valid: Tensor) -> Tensor:

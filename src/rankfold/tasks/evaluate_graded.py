@@ -337,10 +337,10 @@ def _probabilities_above(grader: Grader, scores: Tensor) -> list[Tensor | None]:
 def _curve(
     scores: Tensor, positive: Tensor, bins: int, probabilities: Tensor | None
 ) -> list[dict[str, float]]:
-    found = calibration(scores, positive, bins, probabilities)
-    columns = {"score": found.scores, "share": found.shares, "rows": found.counts}
-    if found.probabilities is not None:
-        columns["probability"] = found.probabilities
+    curve = calibration(scores, positive, bins, probabilities)
+    columns = {"score": curve.scores, "share": curve.shares, "rows": curve.counts}
+    if curve.probabilities is not None:
+        columns["probability"] = curve.probabilities
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 

@@ -57,7 +57,7 @@ def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> Non
         files |= _files("model", model.tensors, in_model, comm)
     meta: dict[str, Any] = {
         "identity": dict(checkpoint.identity),
-        "course": [history.phase, history.steps, history.entries, history.number, history.score],
+        "progress": [history.phase, history.steps, history.entries, history.number, history.score],
         "chosen": [history.settings, history.notes, history.in_passes],
         "model": None if model is None else [model.method, dict(model.config), dict(model.notes)],
         "divided": {"state": sorted(in_state), "model": sorted(in_model)},
@@ -110,7 +110,7 @@ def load(path: Path, comm: Comm = SINGLE_PROCESS) -> Checkpoint:
         if meta["model"] is not None:
             method, config, notes = meta["model"]
             model = Model(method, config, _tensors(folder, "model", comm), notes)
-        phase, steps, entries, number, score = meta["course"]
+        phase, steps, entries, number, score = meta["progress"]
         history = History(phase, steps, entries, number, score, model, *meta["chosen"])
         return Checkpoint(meta["identity"], history, _tensors(folder, "state", comm))
 

@@ -220,7 +220,7 @@ class Loop:
     def divided(self) -> list[str]:
         """Names in the state of tables that are divided among processes."""
         sides, named = self.task.sides, self.task.module.named_parameters()
-        names = [f"module.{name}" for name, one in named if sides.divides(one)]
+        names = [f"module.{name}" for name, one in named if sides.is_divided(one)]
         kept = optimisers.names_of(self.optimisers, sides.divided)
         names += [f"memory.{name}" for name in self.task.divided]
         return names + [f"optimiser.{name}" for name in kept]

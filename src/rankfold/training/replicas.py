@@ -24,7 +24,7 @@ class Sides(NamedTuple):
     divided: tuple[nn.Embedding, ...] = ()
     per_candidate: tuple[nn.Embedding, ...] = ()
 
-    def divides(self, parameter: Tensor) -> bool:
+    def is_divided(self, parameter: Tensor) -> bool:
         return any(parameter is table.weight for table in self.divided)
 
 
@@ -56,7 +56,7 @@ def norm(values: Iterable[tuple[Tensor, Tensor]], sides: Sides, comm: Comm) -> T
     lengths = []
     for parameter, value in values:
         length = value.norm()
-        if comm.size > 1 and sides.divides(parameter):
+        if comm.size > 1 and sides.is_divided(parameter):
             length = comm.sum(length.square()).sqrt()
         lengths.append(length)
     total: Tensor = torch.linalg.vector_norm(torch.stack(lengths))
@@ -97,7 +97,7 @@ def _shared(module: nn.Module, sides: Sides) -> Iterator[Tensor]:
             continue
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        if not sides.divides(parameter):
+        if not sides.is_divided(parameter):
             yield parameter
 
 

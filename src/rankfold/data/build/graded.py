@@ -84,8 +84,8 @@ def _suspicions(
     reading.progress("looking for columns that leak", 0.0)
     train = table.filter(masks[TRAIN])
     suspicious = suspicions.suspicious_columns(train, parts["train"], columns, len(graded.names))
-    found = {"equal_rows": equal, "suspicious": suspicious}
-    return {name: entries for name, entries in found.items() if entries}
+    findings = {"equal_rows": equal, "suspicious": suspicious}
+    return {name: entries for name, entries in findings.items() if entries}
 
 
 def _unknown(

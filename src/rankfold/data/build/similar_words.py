@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,11 +58,6 @@ class SimilarWords:
         return int(self.numbers[near[best]]) if similarity[best] >= MIN_SIMILARITY else None
 
 
-@lru_cache(maxsize=2)
-def similar_words(words: tuple[str, ...]) -> SimilarWords:
-    return SimilarWords(words)
-
-
 def _comparable(word: str) -> bool:
     """Whether a word is long enough and has only letters, of a script with spaces."""
     return len(word) >= MIN_LETTERS and not _NOT_LETTERS.search(word) and is_spaced(word)
@@ -77,9 +71,9 @@ def _buckets(words: Sequence[str]) -> tuple[Ints, Ints]:
     pairs = letters[:-1] * np.uint64(0x9E3779B97F4A7C15) + letters[1:]
     triples = pairs[:-1] * np.uint64(0xC2B2AE3D27D4EB4F) + letters[2:]
     both = [(pairs, owners[:-1] == owners[1:]), (triples, owners[:-2] == owners[2:])]
-    found = np.concatenate([_hash(codes[inside]) for codes, inside in both])
+    hashed = np.concatenate([_hash(codes[inside]) for codes, inside in both])
     of = np.concatenate([owners[: len(inside)][inside] for _, inside in both])
-    distinct = np.unique(found * max(1, len(words)) + of)
+    distinct = np.unique(hashed * max(1, len(words)) + of)
     return distinct // max(1, len(words)), distinct % max(1, len(words))
 
 

@@ -12,7 +12,7 @@ from rankfold.data.build.hashes import hashes
 from rankfold.errors import pluralize
 from rankfold.types import Columns, Graded
 
-TELLING = 0.99  # an AUC of one column by itself from which on it is suspicious
+SUSPICIOUS_AUC = 0.99  # an AUC of one column by itself from which on it is suspicious
 _BINS = 256  # of a number, where its order does not matter
 _MIN_ROWS = 5  # of each side of a threshold: with fewer, a high AUC is chance
 _MIN_DISTINCT = 50  # fewer numbers may well be distinct by chance
@@ -29,7 +29,7 @@ def equal_rows(
 
     Rows are equal if a model cannot tell them apart: in all columns that it reads, and the grade.
     """
-    found = []
+    entries = []
     codes = {name: hashes(rows) for name, rows in parts.items()}
     for split, before in (("validation", "train"), ("test", "train"), ("test", "validation")):
         same = torch.isin(codes[split], codes[before]).nonzero().flatten()
@@ -39,7 +39,7 @@ def equal_rows(
         for row in same[:_PLACES_SHOWN].tolist():
             twin = int((codes[before] == codes[split][row]).nonzero()[0])
             first.append([places[split][row], places[before][twin]])
-        found.append(
+        entries.append(
             {
                 "split": split,
                 "rows": len(same),
@@ -48,7 +48,7 @@ def equal_rows(
                 "first": first,
             }
         )
-    return found
+    return entries
 
 
 def describe_equal(entry: Mapping[str, Any]) -> str:
@@ -74,16 +74,16 @@ def suspicious_columns(
 
     ``auc`` is the highest over thresholds, ``above`` the number of its threshold.
     """
-    found = []
+    entries = []
     values = [*train.numbers.T, *train.categories.T]
     for name, column in zip([*columns.numbers, *columns.levels], values, strict=True):
         why = _identifies(table[name], is_number=column.is_floating_point())
         auc, threshold = column_auc(column, train.grades, n_grades)
-        if auc >= TELLING:
+        if auc >= SUSPICIOUS_AUC:
             why = "it alone tells the grade"
         if why is not None:
-            found.append({"column": name, "why": why, "auc": auc, "above": threshold})
-    return found
+            entries.append({"column": name, "why": why, "auc": auc, "above": threshold})
+    return entries
 
 
 def describe_suspicious(entry: Mapping[str, Any], names: list[str]) -> str:
@@ -91,7 +91,7 @@ def describe_suspicious(entry: Mapping[str, Any], names: list[str]) -> str:
     name, auc = entry["column"], ""
     if entry["above"] is not None:
         auc = f" (AUC {entry['auc']:.4f} for grades above {names[entry['above']]})"
-    when = "is not known beforehand" if entry["auc"] >= TELLING else "identifies a row"
+    when = "is not known beforehand" if entry["auc"] >= SUSPICIOUS_AUC else "identifies a row"
     return f"column {name}: {entry['why']}{auc}; if it {when}, leave it out: --drop {name}"
 
 
@@ -141,9 +141,9 @@ def _places(column: Tensor) -> tuple[Tensor, int]:
     """The place of each value among the distinct ones, ascending; missing ones come last."""
     missing = column.isnan() if column.is_floating_point() else column < 0
     distinct, places = column[~missing].unique(return_inverse=True)
-    found = torch.full((len(column),), len(distinct), dtype=torch.int64)
-    found[~missing] = places
-    return found, len(distinct)
+    places_of = torch.full((len(column),), len(distinct), dtype=torch.int64)
+    places_of[~missing] = places
+    return places_of, len(distinct)
 
 
 def _into_bins(places: Tensor, n_values: int) -> Tensor:

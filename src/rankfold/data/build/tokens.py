@@ -140,11 +140,11 @@ class _Words:
         get, unknown = self.numbers.get, self.unknown
         for text in texts:
             words = words_of(text)
-            found = [get(word, unknown) for word in words]
-            if unknown in found and len(found) - found.count(unknown) < _MANY_WORDS:
-                both = zip(words, found, strict=True)
-                found = [self.nearest(word) if n == unknown else n for word, n in both]
-            yield found
+            numbers = [get(word, unknown) for word in words]
+            if unknown in numbers and len(numbers) - numbers.count(unknown) < _MANY_WORDS:
+                both = zip(words, numbers, strict=True)
+                numbers = [self.nearest(word) if n == unknown else n for word, n in both]
+            yield numbers
 
     def _nearest(self, word: str) -> int:
         if self.similar is None:

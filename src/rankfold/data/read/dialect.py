@@ -51,7 +51,7 @@ class Dialect:
         return frame
 
 
-USUAL = Dialect()
+DEFAULT_DIALECT = Dialect()
 
 
 def check_encoding(name: str) -> None:

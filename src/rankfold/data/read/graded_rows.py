@@ -277,13 +277,13 @@ def _time_column(options: RowOptions, names: Sequence[str], table: str) -> str |
     """The named column of times; if the split needs one, else the one with a usual name."""
     if options.time_column is not None or not options.needs_time:
         return options.time_column
-    found = find_usual(USUAL_NAMES["time"], names)
-    if found is None:
+    name = find_usual(USUAL_NAMES["time"], names)
+    if name is None:
         raise UserError(
             f"a split by time needs the times of {table}",
             hint=f"{listing(names)}; use --time-column NAME",
         )
-    return found
+    return name
 
 
 def _with_both(rows: RawRows, bad: BadRows) -> RawRows:

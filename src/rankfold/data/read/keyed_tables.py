@@ -14,7 +14,7 @@ import polars as pl
 from rankfold import storage
 from rankfold.data.read import memory, record_reader
 from rankfold.data.read.columns import find_usual, listing
-from rankfold.data.read.dialect import USUAL, Dialect
+from rankfold.data.read.dialect import DEFAULT_DIALECT, Dialect
 from rankfold.data.read.files import base_suffix, expand
 from rankfold.data.read.reading import LINE, BadRows, Reading
 from rankfold.data.read.results import KeyedTable, TextTable
@@ -40,7 +40,7 @@ def open_table(
     usual: str | None = None,
     like: Columns | None = None,
     what: str = FEATURES,
-    dialect: Dialect = USUAL,
+    dialect: Dialect = DEFAULT_DIALECT,
 ) -> KeyedTable:
     """Read a table by key.
 
@@ -101,7 +101,7 @@ def open_texts(
     text_column: str | None,
     *,
     header: bool = True,
-    dialect: Dialect = USUAL,
+    dialect: Dialect = DEFAULT_DIALECT,
 ) -> TextTable:
     """A table of keys and texts, or lines ``key TAB text``.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankfold.data.read.dialect import USUAL, Dialect
+from rankfold.data.read.dialect import DEFAULT_DIALECT, Dialect
 from rankfold.errors import pluralize
 from rankfold.notebook import silent
 from rankfold.types import Progress
@@ -98,7 +98,7 @@ class Reading:
     bad: BadRows = field(default_factory=BadRows)
     columns: dict[str, str] = field(default_factory=dict)  # the column of each side's keys
     progress: Progress = silent
-    dialect: Dialect = USUAL
+    dialect: Dialect = DEFAULT_DIALECT
     taken: list[Taken] = field(default_factory=list)  # of each table, for people
 
     def new_file(self) -> Path:

@@ -268,10 +268,10 @@ def holds_parquet(folder: Path) -> bool:
 
 def _parquet_files(folder: Path) -> list[Path]:
     """The Parquet files in a folder and its folders, without hidden and marker files."""
-    found = (file for file in folder.rglob("*.parquet") if file.is_file())
+    files = (file for file in folder.rglob("*.parquet") if file.is_file())
     return sorted(
         file
-        for file in found
+        for file in files
         if not any(part[0] in "._" for part in file.relative_to(folder).parts)
     )
 

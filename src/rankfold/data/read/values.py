@@ -47,8 +47,8 @@ def times_of(frame: pl.DataFrame, name: str, table: str, form: str | None = None
     dtype, where = frame.schema[name], f"column {name!r} of {table}"
     form = times.guess(frame.lazy(), name, form, where) if dtype in TEXT_TYPES else None
     value = seconds(pl.col(name), dtype, where, form)
-    found = frame.select(value.alias("time")).to_series()
-    return found.set(~found.is_finite(), None) if found.null_count() < len(found) else found
+    column = frame.select(value.alias("time")).to_series()
+    return column.set(~column.is_finite(), None) if column.null_count() < len(column) else column
 
 
 def canonical(keys: pl.Series) -> pl.Series:

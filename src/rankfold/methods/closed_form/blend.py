@@ -22,10 +22,10 @@ from rankfold.kernels.threads import limited_threads
 from rankfold.methods.closed_form.all_scores import Scores, scores_of, search
 from rankfold.methods.closed_form.racing import (
     choice_notes,
+    choose,
     describe_choice,
     histories_of,
     measure_scores,
-    settle,
     stages,
 )
 from rankfold.solvers.work import Work, part, stops
@@ -233,7 +233,7 @@ def _best_share(
 
         return measure_scores(judge, every[stage], shares, most, scores)
 
-    return (yield from settle(SHARES, values, measure, len(every), _middle))
+    return (yield from choose(SHARES, values, measure, len(every), _middle))
 
 
 def _middle(weights: Mapping[float, float]) -> float:

@@ -112,8 +112,8 @@ class PathScores:
         """The best of a shortlist, this process's candidates."""
         assert self.run.judge is not None
         columns, values = top_k(scores, min(self.run.judge.depth, scores.shape[1]))
-        found = lists.ids.long().gather(1, columns.clamp(min=0))
-        return TopK(torch.where(columns >= 0, found, -1), values)
+        ids = lists.ids.long().gather(1, columns.clamp(min=0))
+        return TopK(torch.where(columns >= 0, ids, -1), values)
 
     def judged(self, parts: list[TopK], stage: int) -> Tensor:
         """The metric's values for the queries of all processes, in the order of one process."""

@@ -20,7 +20,7 @@ from rankfold.errors import UserError
 from rankfold.methods.closed_form import spectral, tail
 from rankfold.methods.closed_form.path_grid import PathGrid
 from rankfold.methods.closed_form.path_scores import PathScores, Solved
-from rankfold.methods.closed_form.racing import RacingStage, blend, mean, race, settle, stages
+from rankfold.methods.closed_form.racing import RacingStage, blend, choose, mean, race, stages
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import PathPoint
@@ -70,7 +70,8 @@ class PathSearch:
         free = any(getattr(self.config, name) is None for name in ("rank", *DEFAULTS))
         if run.judge is not None and free:
             self.stages = list(stages(run.judge, config.path_queries, run.comm, self.shards))
-        self.course: list[dict[str, Any]] = []  # the best score so far, by the step it is known at
+        # the best score so far, by the step it is known at
+        self.best_scores: list[dict[str, Any]] = []
         self.tried: dict[int, float] = {}  # the best score of each pair of exponents
         self.scores = PathScores(
             rows, given, self.counts, self.stages, self.config, run, self.shards
@@ -121,7 +122,7 @@ class PathSearch:
         best = self.leader(tops, len(self.stages))
         grid, measure = self.scores.solved[best.place].grid, self.scores.measure
         points = dict.fromkeys([*grid.mixes(best), *grid.solutions(best)])
-        return self.model(finished(settle(points, self.values, measure, len(self.stages), blend)))
+        return self.model(finished(choose(points, self.values, measure, len(self.stages), blend)))
 
     def uphill(self, point: PathPoint, n_stages: int) -> PathPoint:
         """The best point on the way of steps to better neighbours, until there is none."""
@@ -158,7 +159,7 @@ class PathSearch:
             path = {one: self.note(one) for one in self.values}
             notes |= {"chosen_by": "validation", "path": list(path.values())}
             score = {"score": path[point]["score"]}
-            notes |= {**score, "course": [*self.course[:-1], self.course[-1] | score]}
+            notes |= {**score, "scores": [*self.best_scores[:-1], self.best_scores[-1] | score]}
         elif self.defaulted:
             notes |= {"chosen_by": "the defaults"}
         queries = fold(solution, self.rows, e, self.shards)

@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.methods.closed_form.spectral import (
-    PER_CANDIDATE,
-    Factors,
-    fold,
-    fold_parts,
-    from_tensors,
-    solve,
-)
+from rankfold.methods.closed_form import spectral
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.implicit import puresvd
 from rankfold.objectives.rg import row_sizes
@@ -36,19 +29,21 @@ class PureSvdConfig(Settings):
 def fit(data: Dataset, config: PureSvdConfig, run: Run) -> Iterator[Step]:
     """The truncated singular value decomposition of the pairs."""
     objective = puresvd(training_rows(data, config.weights, run.device), run.comm)
-    yield from solve("puresvd", objective, 0.0, _fold, config, run)
+    yield from spectral.solve("puresvd", objective, 0.0, _fold, config, run)
 
 
 def _fold_in(model: Model, rows: Interactions) -> Tensor:
     """Vectors of new queries from their candidates, in closed form; [B, D]."""
     rows = weighted_pairs(rows.to(model.tensors["candidates"].device), model.config["weights"])
-    return _fold(from_tensors(model.tensors), rows)
+    return _fold(spectral.from_tensors(model.tensors), rows)
 
 
 def _parts(model: Model, rows: Interactions, ids: Tensor) -> Tensor:
     """What each pair of one history adds to the scores of the candidates ``ids``; [nnz, K]."""
     rows = weighted_pairs(rows, model.config["weights"])
-    return fold_parts(from_tensors(model.tensors), rows, torch.ones_like(row_sizes(rows)), ids)
+    return spectral.fold_parts(
+        spectral.from_tensors(model.tensors), rows, torch.ones_like(row_sizes(rows)), ids
+    )
 
 
 METHOD = Method(
@@ -61,10 +56,10 @@ METHOD = Method(
     paper="cremonesi2010",
     own_threads=True,
     distributed=True,
-    per_candidate=PER_CANDIDATE,
+    per_candidate=spectral.PER_CANDIDATE,
 )
 
 
-def _fold(solution: Factors, rows: Interactions, shards: Shards | None = None) -> Tensor:
+def _fold(solution: spectral.Factors, rows: Interactions, shards: Shards | None = None) -> Tensor:
     sizes = row_sizes(rows)
-    return fold(solution, rows, torch.ones_like(sizes), torch.zeros_like(sizes), shards)
+    return spectral.fold(solution, rows, torch.ones_like(sizes), torch.zeros_like(sizes), shards)

@@ -93,7 +93,7 @@ def race(
     return {point: math.exp(-min(z, _MAX_DISTANCE)) for point, z in distances.items()}
 
 
-def settle(
+def choose(
     points: Iterable[P],
     values: dict[P, list[Tensor]],
     measure: Callable[[list[P], int], dict[P, Tensor]],
@@ -174,8 +174,8 @@ def choice_notes(
         for point, (score, error) in scores.items()
     ]
     score = scores[chosen][0]
-    course = [{"step": 1, "score": score}]
-    return {"chosen_by": "validation", "points": points, "score": score, "course": course}
+    by_step = [{"step": 1, "score": score}]
+    return {"chosen_by": "validation", "points": points, "score": score, "scores": by_step}
 
 
 def describe_choice(model: Model, names: Sequence[str], tried: str = "points") -> str | None:

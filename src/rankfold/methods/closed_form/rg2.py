@@ -86,7 +86,7 @@ def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
                     divided=() if search.shards is None else ("space", "outside"),
                 )  # fmt: skip
         search.take(place, spectrum)
-        search.course.append({"step": number + 1, "score": max(search.tried.values())})
+        search.best_scores.append({"step": number + 1, "score": max(search.tried.values())})
     model = search.best()
     residual = model.notes["residual"]
     yield Step(number + 1, residual, model, dict, final=True)

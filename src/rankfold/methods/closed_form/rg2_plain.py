@@ -10,14 +10,7 @@ from torch import Tensor
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.methods.als import alternating
-from rankfold.methods.closed_form.spectral import (
-    PER_CANDIDATE,
-    Factors,
-    fold,
-    fold_parts,
-    from_tensors,
-    solve,
-)
+from rankfold.methods.closed_form import spectral
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.shards import Shards
@@ -46,7 +39,7 @@ def fit(data: Dataset, config: PlainConfig, run: Run) -> Iterator[Step]:
     objective = rg2(rows, config.reg, comm=run.comm)
     total = sum_over_ranks(objective.query_weight.sum(), run.comm)
     total *= float(objective.candidate_weight.sum())
-    yield from solve("rg2-plain", objective, config.reg * total**0.5, _fold, config, run)
+    yield from spectral.solve("rg2-plain", objective, config.reg * total**0.5, _fold, config, run)
 
 
 def _problem(rows: Interactions, config: PlainConfig, comm: Comm) -> alternating.LeastSquares:
@@ -58,7 +51,7 @@ def _fold_in(model: Model, rows: Interactions) -> Tensor:
     candidates = model.tensors["candidates"]
     rows = weighted_pairs(rows.to(candidates.device), model.config["weights"])
     if "fold_scale" in model.tensors:
-        return _fold(from_tensors(model.tensors), rows)
+        return _fold(spectral.from_tensors(model.tensors), rows)
     return alternating.folded(_problem, PlainConfig(**model.config), candidates, rows)
 
 
@@ -66,7 +59,7 @@ def _parts(model: Model, rows: Interactions, ids: Tensor) -> Tensor:
     """What each pair of one history adds to the scores of the candidates ``ids``; [nnz, K]."""
     rows = weighted_pairs(rows, model.config["weights"])
     slope, _ = target_line(row_sizes(rows), rows.n_candidates, -0.5)
-    return fold_parts(from_tensors(model.tensors), rows, slope, ids)
+    return spectral.fold_parts(spectral.from_tensors(model.tensors), rows, slope, ids)
 
 
 def _finalize(model: Model, rows: Interactions, run: Run) -> Model:
@@ -92,10 +85,10 @@ METHOD = Method(
     distributed=True,
     space={"reg": Range(0.01, 3.0, log=True)},
     paper_space={"reg": alternating.RG_GRID},
-    per_candidate=PER_CANDIDATE,
+    per_candidate=spectral.PER_CANDIDATE,
 )
 
 
-def _fold(solution: Factors, rows: Interactions, shards: Shards | None = None) -> Tensor:
+def _fold(solution: spectral.Factors, rows: Interactions, shards: Shards | None = None) -> Tensor:
     slope, power = target_line(row_sizes(rows), rows.n_candidates, -0.5)
-    return fold(solution, rows, slope, -power, shards)
+    return spectral.fold(solution, rows, slope, -power, shards)

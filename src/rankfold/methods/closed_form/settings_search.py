@@ -22,11 +22,11 @@ from torch import Tensor
 
 from rankfold.methods.closed_form.racing import (
     choice_notes,
+    choose,
     histories_of,
     mean,
     measure_scores,
     race,
-    settle,
     stages,
 )
 from rankfold.solvers.ridge import Gram, inverse_diagonal, solve
@@ -115,7 +115,7 @@ class SettingsSearch:
             own = _UPHILL * place / len(names), _UPHILL * (place + 1) / len(names)
             point = yield from part(self.uphill(point, name), *own)
         points = self.finalists() or self.variants(point)
-        work = settle(points, self.values, self.measure, len(self.stages), middle)
+        work = choose(points, self.values, self.measure, len(self.stages), middle)
         return (yield from part(work, _UPHILL if names else 0, 1))
 
     def finalists(self) -> list[EasePoint]:

@@ -10,13 +10,10 @@ from torch.nn import functional as F
 from rankfold.config import setting
 from rankfold.encoders.row_inputs import RowShape
 from rankfold.kernels.low_fpr import shared_low_fpr_loss
-from rankfold.losses.low_fpr import above, rank_weights
+from rankfold.losses.low_fpr import above, default_sigma, rank_weights
 from rankfold.methods.ordinal import training
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.types import Range
-
-_MIN_NEGATIVES = 150  # within the default sigma, if there are so many
-_MAX_SIGMA = 0.35  # of the default; about the paper's sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +46,8 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
     threshold with an empty side in the batch costs 0.
     """
     config: CbaConfig = context.config
-    cache, sigma = fill_cache(context), config.sigma or _default_sigma(context)
+    lowest = int((context.rows.grades == context.rows.grades.min()).sum())
+    cache, sigma = fill_cache(context), config.sigma or default_sigma(lowest, config.fpr)
 
     def losses(batch: training.GradedBatch) -> Tensor:
         cache.push(batch.vectors, batch.rows)
@@ -64,16 +62,6 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
         return values + config.classes * F.cross_entropy(batch.outputs[:, 1:], batch.grades)
 
     return training.BatchLoss(losses, cache)
-
-
-def _default_sigma(context: training.FitContext) -> float:
-    """Twice the rate, or wider, so that enough negatives of each threshold count.
-
-    With a Gaussian over a handful of rows, the model would memorise these rows.
-    """
-    config: CbaConfig = context.config
-    negatives = int((context.rows.grades == context.rows.grades.min()).sum())
-    return max(2 * config.fpr, min(_MAX_SIGMA, _MIN_NEGATIVES / negatives))
 
 
 def score_weights(context: training.FitContext) -> Tensor:

@@ -3,7 +3,7 @@
 import { formatNumber, make } from "./dom.js";
 import { get, under } from "./server.js";
 
-const N_TELLING = 8;
+const N_COLUMNS_SHOWN = 8;
 
 /** The card of a model, as the page uses it. */
 export async function readCard(name, signal) {
@@ -85,7 +85,7 @@ function indexRows(index) {
 /** The columns that the model reads most. */
 function tellingColumns(importance) {
   const names = Object.keys(importance?.columns ?? {});
-  return names.slice(0, N_TELLING).join(", ");
+  return names.slice(0, N_COLUMNS_SHOWN).join(", ");
 }
 
 function formatDate(written) {

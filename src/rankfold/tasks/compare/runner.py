@@ -219,11 +219,11 @@ def _steps(notes: Mapping[str, Any]) -> list[dict[str, float]]:
     A self-tuning method has the points that it notes itself, or one at its end.
     """
     points, seconds = [], 0.0
-    course = {point["step"]: point["score"] for point in notes.get("course", ())}
+    scores = {point["step"]: point["score"] for point in notes.get("scores", ())}
     for entry in notes["history"]:
         if entry["phase"] == "fit":
             seconds += entry["seconds"]
-            score = entry.get("score", course.get(entry["step"]))
+            score = entry.get("score", scores.get(entry["step"]))
             if score is not None:
                 points.append({"seconds": seconds, "score": score})
     score = validation_score(notes)

@@ -239,14 +239,14 @@ def _importance(grader: Grader, rows: Graded, comm: Comm) -> dict[str, Any] | No
     values = permutation_importance(grader.score, known, len(grader.grades))
     names = names_of_columns(grader.columns)
     order = values.argsort(descending=True, stable=True).tolist()
-    found = {
+    importance = {
         "by": "permutation",
         "columns": {names[place]: float(values[place]) for place in order},
     }
     if grader.opened.gain is not None:
         gains = grader.opened.gain().tolist()
-        found["gain"] = {names[place]: gains[place] for place in order}
-    return found
+        importance["gain"] = {names[place]: gains[place] for place in order}
+    return importance
 
 
 def _make_ranker(plan: FitPlan, model: Model) -> Ranker:
