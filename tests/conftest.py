@@ -10,6 +10,7 @@ features; ``words`` sums whole numbers over the tokens of a text; ``overlap`` co
 two texts share.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -45,6 +46,19 @@ LONG = ("distributed", "golden", "serve", "tune", "cli")  # folders whose files 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first: where workers share the files, the last one must be short."""
     items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
+def pytest_collection_finish() -> None:
+    """A search for garbage does not read the modules again: a tenth of a second each."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_fsync() -> Iterator[None]:
+    """Skip fsync: only a power cut would show the difference."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _handle: None)
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +131,7 @@ def open_slopes(model: Model) -> Opened:
     return replace(open_sums(model), features=features)
 
 
-def encode_slopes(model: Model, features: Features) -> Tensor:
+def encode_slopes(model: Model, features: Features, _side: Side = "candidate") -> Tensor:
     known = torch.cat([features.numbers.nan_to_num(0.0), features.categories.float()], dim=1)
     return known @ model.tensors["slopes"]
 

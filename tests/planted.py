@@ -19,6 +19,16 @@ def groups(seed: int = 0, m: int = 120, n: int = 60, *, graded: bool = False) ->
     return pl.DataFrame(columns)
 
 
+NEWCOMER = 500  # a query with features and no pairs
+
+
+def informed_groups() -> Dataset:
+    """The groups, with the group and an age of each query."""
+    keys = [*range(120), NEWCOMER]
+    table = {"query": keys, "group": [f"g{key % 6}" for key in keys], "age": [*range(121)]}
+    return rf.prepare(groups(), query_features=pl.DataFrame(table))
+
+
 def split_groups(seed: int = 0, *, graded: bool = False) -> Dataset:
     return rf.prepare(groups(seed, graded=graded))
 

@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import os
 import time
 from typing import Any, NamedTuple
 
@@ -28,14 +29,17 @@ from torch.nn import functional as F
 from benchmarks.paths import RESULTS, SCRATCH
 
 ARRAYS, OUT = SCRATCH / "graded-arrays", RESULTS / "quality" / "graded"
-DRAWS, MOST = 6, 45_000
+DRAWS, MOST, EPOCHS = (
+    int(os.environ.get(name, value))
+    for name, value in (("DRAWS", "6"), ("MOST", "45000"), ("EPOCHS", "20"))
+)
 RATES = {
     "attrition": 0.05, "caravan": 0.05, "lending": 0.05, "visits": 0.01, "stops": 0.01,
     "diamonds": 0.01, "claims": 0.01, "lectures": 0.01, "flights": 0.01, "fraud": 0.01,
 }  # fmt: skip
 DEFAULT: dict[str, Any] = {
     "encoding": "scale", "bins": 16, "hidden": (256, 64), "dropout": 0.1, "lr": 0.002,
-    "decay": 1e-4, "epochs": 20, "batch": 256, "loss": "ce", "low": 0.0, "sigma": None,
+    "decay": 1e-4, "epochs": EPOCHS, "batch": 256, "loss": "ce", "low": 0.0, "sigma": None,
     "start": 0.0, "embedding": 24,
 }  # fmt: skip
 PLE = {"encoding": "ple"}
@@ -75,6 +79,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "odds low 1 dropout .3": {**PLE, "loss": "odds", "low": 1.0, "dropout": 0.3},
     "odds low .3 sigma .1": {**PLE, "loss": "odds", "low": 0.3, "sigma": 0.1},
     "odds low 1 start": {**PLE, "loss": "odds", "low": 1.0, "start": 0.5},
+    "odds ple low .3": {**PLE, "loss": "odds", "low": 0.3},
+    "odds ple low 1": {**PLE, "loss": "odds", "low": 1.0},
+    "ce low .3": {**PLE, "low": 0.3},
+    "ce low 1": {**PLE, "low": 1.0},
+    "ce low .3 scale": {"low": 0.3},
+    "ce low 1 start": {**PLE, "low": 1.0, "start": 0.5},
     "fh low .1": {**PLE, "loss": "fh", "low": 0.1},
     "fh low 1": {**PLE, "loss": "fh", "low": 1.0},
     "fh low .3 start": {**PLE, "loss": "fh", "low": 0.3, "start": 0.5},
@@ -233,6 +243,10 @@ def loss_of(
         each = F.binary_cross_entropy_with_logits(u, positive.float(), reduction="none")
         total = each.mean(dim=2).sum()
     if how["low"] and with_low:
+        if kind == "ce":  # the log-odds of the expected grade, which orders rows as the score does
+            p = outputs[..., 1 : 1 + g].softmax(dim=-1)
+            places = torch.arange(g, device=p.device) / (g - 1)
+            single = (p @ places.to(p.dtype)).clamp(1e-6, 1 - 1e-6).logit()
         scores = own if kind == "fh" else single[:, None].expand(-1, g - 1, -1)
         p = queue.weights(scores.detach(), positive)
         shares = positive / positive.sum(dim=2, keepdim=True).clamp(min=1)

@@ -43,9 +43,10 @@ def test_a_table_is_printed_on_stderr(rankfold: Command, tmp_path: Path) -> None
     done = rankfold(*words)
     assert (done.code, done.out) == (0, "")
     result = json.loads((tmp_path / "surrogate.json").read_text())
-    for name, value in result["summary"].items():
+    for name, figure in result["figures"].items():
         assert name in done.err
-        assert f"{value:.4f}" in done.err
+        assert f"{figure['value']:.4g}" in done.err
+    assert result["follows"][:40] in done.err
     assert "surrogate.svg" in done.err
     assert rankfold(*words, "--quiet").err == ""
     done = rankfold(*words[:2], tmp_path / "data", *words[2:])

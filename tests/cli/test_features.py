@@ -7,6 +7,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from planted import informed_groups
+
+import rankfold as rf
 
 Command = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("extra_methods")
@@ -113,3 +116,16 @@ def test_invalid_input_gets_an_error_with_a_hint(
         assert message in done.err
         assert f"hint: {hint}" in done.err or hint in done.err.partition("hint: ")[2]
     assert "31 candidates" in rankfold("info", informed).err
+
+
+def test_search_by_the_features_of_a_new_query(rankfold: Command, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    model = rf.fit("bir", informed_groups(), encoder="towers", width=8, epochs=20, out=path)
+    done = rankfold("search", path, "--features", "group=g4", "--features", "age=20", "--json")
+    assert done.code == 0, done.err
+    expected = model.search(features={"group": "g4", "age": 20}).keys[0]
+    assert [one["candidate"] for one in json.loads(done.out)["results"]] == expected
+    for word, why in (("group", "cannot read"), ("age=old", "age is a number, got 'old'")):
+        done = rankfold("search", path, "--features", word)
+        assert done.code == 2
+        assert why in done.err

@@ -1,6 +1,5 @@
-"""A written folder, and writes without fsync."""
+"""A written folder."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,3 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "model"
     write(path)
     return path
-
-
-@pytest.fixture(autouse=True)
-def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync: only a power cut would show the difference."""
-    monkeypatch.setattr(os, "fsync", lambda _handle: None)

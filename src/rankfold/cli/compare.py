@@ -25,7 +25,8 @@ def command(
         takes(
             "NAME,NAME",
             "Names from `rankfold methods`; NAME=METHOD renames one, METHOD@100 starts its "
-            "seeds at 100. Default: those of the protocol.",
+            "seeds at 100. Default: those of the protocol; for graded rows trees and networks with "
+            "and without the rate in their loss.",
         ),
     ] = None,
     out: Annotated[Path, option(CompareOptions, "out", metavar="DIR")],

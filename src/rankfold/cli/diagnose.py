@@ -20,12 +20,17 @@ def command(
         Path | None,
         typer.Argument(
             metavar="DATA",
-            help="A folder of graded rows from `rankfold prepare`, if NAME trains a model.",
+            help="A folder from `rankfold prepare`, if NAME needs data.",
         ),
     ] = None,
     *,
     out: Annotated[Path, takes("DIR", "The folder for NAME.json and the pictures.")],
-    method: Annotated[str, typer.Option(help="The method to train.")] = "cba",
+    model: Annotated[
+        Path | None, takes("MODEL", "A model fitted on DATA; default: one is fitted.")
+    ] = None,
+    method: Annotated[
+        str | None, takes("METHOD", "The method to fit or train; default: depends on NAME.")
+    ] = None,
     set: Annotated[
         list[str] | None, takes("KEY=VALUE", "One setting of the diagnosis or the method.")
     ] = None,
@@ -33,27 +38,30 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a property of the training; write it as JSON and as pictures."""
+    """Measure what a paper claims, on your model; write the answer as JSON and as pictures."""
     from rankfold.config import parse_words
     from rankfold.report.pictures import diagnosis_svg
     from rankfold.tasks.diagnose import diagnose, find_diagnosis
 
     say = console(quiet=quiet or json)
-    if data is not None and not find_diagnosis(name).trains:
+    diagnosis = find_diagnosis(name)
+    if data is not None and diagnosis.subject == "nothing":
         say.print(f"{name} needs no data: {data} is ignored", style="yellow")
     options = parse_words(set or [])
     _check_folder(out)
     with progress(quiet=quiet or json) as callback:
-        result = diagnose(name, data, options, method=method, seed=seed, progress=callback)
+        result = diagnose(
+            name, data, options, model=model, method=method, seed=seed, progress=callback
+        )
     storage.write_text(out / f"{name}.json", storage.to_json(result.details, indent=1))
     for stem, chart in result.charts.items():
         storage.write_text(out / f"{stem}.svg", diagnosis_svg(chart))
     if json:
         print_json(result.details)
         return
-    rows = [[what, f"{value:.4f}"] for what, value in result.summary.items()]
-    what = "at the end" if find_diagnosis(name).trains else "figure"
-    print_table(name, [what, "value"], rows, say)
+    rows = [[what, str(figure)] for what, figure in result.figures.items()]
+    print_table(diagnosis.question, ["figure", "value (95% interval)"], rows, say)
+    say.print(result.follows, markup=False)
     pictures = [f"{stem}.svg" for stem in result.charts]
     say.print(", ".join(str(out / file) for file in (f"{name}.json", *pictures)))
 

@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 
 from rankfold.config import declarations
 from rankfold.errors import UserError
+from rankfold.interrupts import import_torch
 
 F = TypeVar("F", bound=Callable[..., None])
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder from `rankfold fit`.")]
@@ -45,6 +46,10 @@ class Command(TyperCommand):
 
     The registry is imported when the help is shown.
     """
+
+    def invoke(self, ctx: Any) -> Any:
+        import_torch()
+        return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse an empty ``--out``, which would be the current folder: a variable was not set."""

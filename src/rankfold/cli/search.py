@@ -1,4 +1,4 @@
-"""``rankfold search``: the best candidates for one query, history, text or candidate."""
+"""``rankfold search``: the best candidates for a query, history, features, text or candidate."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankfold.models.ranker import Ranker
+    from rankfold.types import Columns
 
 T = TypeVar("T", int, float)
 
@@ -29,6 +30,10 @@ def command(
             "KEY,KEY",
             "What a new query chose; may be empty. Repeat it for keys that contain a comma.",
         ),
+    ] = None,
+    features: Annotated[
+        list[str] | None,
+        takes("COLUMN=VALUE", "A new query by its features; repeat it for each column."),
     ] = None,
     text: Annotated[str | None, takes("T", "A new query, for a model that ranks by text.")] = None,
     candidate: Annotated[str | None, takes("KEY", "Find candidates similar to this one.")] = None,
@@ -69,19 +74,22 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show the best candidates for a query, a history, a text or a candidate."""
+    """Show the best candidates for a query, a history, features, a text or a candidate."""
     from rankfold.models.load import load_ranker
 
     keys = history[0].split(",") if history and len(history) == 1 else history
     chosen = [key for key in keys if key] if keys else None
-    every = {"queries": query, "history": chosen, "text": text, "candidates": candidate}
+    every = {"queries": query, "history": chosen, "features": features}
+    every |= {"text": text, "candidates": candidate}
     given: dict[str, Any] = {by: value for by, value in every.items() if value is not None}
     if len(given) != 1:
         raise UserError(
             f"`search` takes one input, got {len(given)}",
-            hint="give one of --query, --history, --text, --candidate",
+            hint="give one of --query, --history, --features, --text, --candidate",
         )
     ranker = load_ranker(model, index=index)
+    if features is not None:
+        given["features"] = _record(features, ranker.query_columns)
     ranking = ranker.search(
         **given,
         k=k,
@@ -97,7 +105,7 @@ def command(
     )
     say = console(quiet=quiet)
     _explain(ranker, given, say)
-    asked = query or candidate or text or ",".join(history or [])
+    asked = query or candidate or text or ",".join([*(history or ()), *(features or ())])
     pairs = zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False)
     results: list[dict[str, Any]] = [{"candidate": key, "score": score} for key, score in pairs]
     for entry, words in zip(results, ranking.texts[0] if ranking.texts else (), strict=False):
@@ -108,6 +116,23 @@ def command(
         print_json({"query": asked, "results": results})
     else:
         _show(results, f"for {asked}" if asked else "the most popular", say)
+
+
+def _record(words: list[str], columns: Columns) -> dict[str, str | float | None]:
+    """The values of columns by name; an empty one is missing."""
+    record: dict[str, str | float | None] = {}
+    for word in words:
+        name, found, value = word.partition("=")
+        if not found or not name.strip():
+            raise UserError(f"cannot read {word!r}", hint="write --features city=Rome")
+        name, value = name.strip(), value.strip()
+        record[name] = value or None
+        if value and name in columns.numbers:
+            try:
+                record[name] = float(value)
+            except ValueError:
+                raise UserError(f"{name} is a number, got {value!r}", hint="1.5") from None
+    return record
 
 
 def _parse(word: str, mark: str, kind: type[T], example: str) -> tuple[str, T]:

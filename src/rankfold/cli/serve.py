@@ -73,7 +73,6 @@ def command(
     """Answer over HTTP: / is a page to try the models, /docs describes the API."""
     for package in ("fastapi", "httptools", "uvicorn"):
         require(package, "the server", "serve")
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle search threads would spin
     import torch
 
     from rankfold.serve.folders import Reading, named

@@ -120,7 +120,8 @@ class _FeatureVectors(nn.Module):
             self.register_buffer(name, tensor)
         for name in ("numbers", "categories"):  # data, not state
             self.register_buffer(name, getattr(features, name), persistent=False)
-        self.levels = table(int(first[-1]) + 1, width, rng)  # the last one: missing or unknown
+        self.levels = table(int(first[-1]) + 1, width, rng)
+        self.levels.weight.data[-1] = 0  # missing or unknown
         self.slopes = nn.Parameter(torch.randn(len(mean), width, generator=rng) * INITIAL_STD)
 
     def forward(self, rows: Tensor | None) -> Tensor:

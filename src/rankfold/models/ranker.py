@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from rankfold import storage
+from rankfold.data.build.new_rows import Record, read_records
 from rankfold.data.build.retokenise import Reading
 from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
@@ -25,10 +26,21 @@ from rankfold.models.search import (
     exact_similar,
     find_index,
     has_own_search,
+    no_features,
     no_texts,
     ranks_by_text,
 )
-from rankfold.types import Features, Interactions, Key, Model, Side, Texts, Vocabulary, to_tensors
+from rankfold.types import (
+    Columns,
+    Features,
+    Interactions,
+    Key,
+    Model,
+    Side,
+    Texts,
+    Vocabulary,
+    to_tensors,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,7 @@ class Ranker:
         queries: Key | Sequence[Key] | None = None,
         *,
         history: Sequence[Key] | None = None,
+        features: Record | Sequence[Record] | None = None,
         text: str | Sequence[str] | None = None,
         candidates: Key | Sequence[Key] | None = None,
         k: int = 10,
@@ -87,12 +100,15 @@ class Ranker:
         diversity: float = 0.0,
         explain: bool | int = False,
     ) -> Ranking:
-        """The best ``k`` candidates for queries, a history or texts, or similar to candidates.
+        """The best ``k`` candidates for queries, a history, features or texts, or like candidates.
 
         Args:
             queries: keys of known queries, or one key.
             history: candidates that a new query chose. One list is returned: the most popular
                 candidates if the history is empty.
+            features: new queries by their features, for a model that was fitted with features of
+                queries, or one such query: ``{"age": 31, "city": "Rome"}``. A column that is left
+                out is missing.
             text: new queries, for a model that ranks by text, or one text. A text without a known
                 word gets the most popular candidates.
             candidates: keys of candidates, or one key. Each gets the most similar ones, by cosine.
@@ -111,19 +127,20 @@ class Ranker:
             explain: also say which candidates of the history, or words of the text, raise each
                 score; a number: at most so many, True: 5.
         """
-        given = {"queries": queries, "history": history, "text": text, "candidates": candidates}
+        given = {"queries": queries, "history": history, "features": features}
+        given |= {"text": text, "candidates": candidates}
         given = {by: value for by, value in given.items() if value is not None}
         if len(given) != 1:
             raise UserError(
                 f"`search` takes one input, got {' and '.join(given) or 'none'}",
-                hint="give one of queries, history, text, candidates",
+                hint="give one of queries, history, features, text, candidates",
             )
         if not isinstance(k, Integral) or isinstance(k, bool):
             raise UserError(f"`k` must be a whole number, got {k!r}", hint="default: 10")
         if k < 1:
             raise UserError(f"`k` must be at least 1, got {k}", hint="default: 10")
         ((by, value),) = given.items()
-        inputs = _listed(value)
+        inputs = [value] if isinstance(value, Mapping) else _listed(value)
         request = SearchSpec(
             by,
             [inputs] if by == "history" else [*map(str, inputs)] if by == "text" else inputs,
@@ -160,6 +177,19 @@ class Ranker:
         given = self.model.notes.get("pretrained", {})
         reading = Reading(self.tokenizer, given.get("prompts", {}), given.get("lower", False))
         return reading.tokens(texts, side)
+
+    @property
+    def query_columns(self) -> Columns:
+        """The features of queries that the model reads; a UserError if it was fitted without."""
+        if "query_columns" not in self.model.notes:
+            raise no_features(self.model)
+        return Columns.from_json(self.model.notes["query_columns"])
+
+    def read_features(self, records: Sequence[Record]) -> Features:
+        """The features of new queries, by the columns that the model was fitted with."""
+        columns = self.query_columns
+        rows = read_records(records, columns).rows
+        return Features(rows.numbers, rows.categories, columns)
 
     def add(self, data: Any) -> "Ranker":
         """A ranker that also knows the training pairs of ``data``, without fitting again.

@@ -22,13 +22,24 @@ from rankfold.errors import pluralize
 from rankfold.models.reasons import Explanation, explain
 from rankfold.models.rules import NO_RULES, Rules, by_rules
 from rankfold.models.search import NO_FILTER, Filter, union
-from rankfold.types import Interactions, Key, Side, Tabular, Texts, TopK, Vocabulary, from_pairs
+from rankfold.types import (
+    Features,
+    Interactions,
+    Key,
+    Side,
+    Tabular,
+    Texts,
+    TopK,
+    Vocabulary,
+    from_pairs,
+)
 from rankfold.types.vocabulary import listed
 
 if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
 
-By = Literal["queries", "history", "text", "candidates"]
+By = Literal["queries", "history", "features", "text", "candidates"]
+Inputs = Tensor | Interactions | Features | Texts
 T = TypeVar("T")
 
 
@@ -90,7 +101,8 @@ class SearchSpec:
     """The arguments of a search: one list is made for each input."""
 
     by: By
-    inputs: Sequence[Any]  # keys of queries or candidates, histories (lists of keys), or texts
+    inputs: Sequence[Any]
+    """Keys of queries or candidates, histories (lists of keys), features (mappings), or texts."""
     k: int = 10
     exclude: Sequence[Key] = ()  # candidates that are not returned; unknown ones are ignored
     allow: Sequence[Key] | None = None  # the only candidates to return; unknown ones are ignored
@@ -132,7 +144,7 @@ def search(
 def best(
     ranker: Ranker,
     by: By,
-    inputs: Tensor | Interactions | Texts,
+    inputs: Inputs,
     k: int,
     *,
     filter: Filter = NO_FILTER,
@@ -144,7 +156,8 @@ def best(
     Args:
         ranker: a model.
         by: the kind of ``inputs``.
-        inputs: rows [B] of queries or candidates, histories, or texts in the model's tokens.
+        inputs: rows [B] of queries or candidates, histories, features, or texts in the model's
+            tokens.
         k: the length of a list.
         filter: more candidates to leave out.
         include_seen: also return what a known query or a history has chosen.
@@ -159,7 +172,7 @@ def best(
 def _best(
     ranker: Ranker,
     by: By,
-    inputs: Tensor | Interactions | Texts,
+    inputs: Inputs,
     k: int,
     filter: Filter,
     include_seen: bool,  # noqa: FBT001
@@ -170,6 +183,8 @@ def _best(
     if isinstance(inputs, Interactions):
         seen = None if include_seen else inputs
         return searcher.of_histories(inputs, k, filter.without(seen))
+    if isinstance(inputs, Features):
+        return searcher.of_features(inputs, k, filter)
     if by == "candidates":
         return searcher.like(inputs, k, filter)
     seen = hidden(ranker, inputs, include_seen=include_seen)
@@ -188,7 +203,7 @@ def hidden(ranker: Ranker, rows: Tensor, *, include_seen: bool = False) -> Inter
 def _find(ranker: Ranker, specs: Sequence[SearchSpec]) -> list[Any]:
     """Of each spec: rows, ascending rows for each history, texts; or an unknown key."""
     by = specs[0].by
-    if by == "text":
+    if by in ("text", "features"):
         return [spec.inputs for spec in specs]
     if by == "queries":
         return _rows(ranker.queries, [spec.inputs for spec in specs], "query")
@@ -252,10 +267,12 @@ def _rank(
     return rankings
 
 
-def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Tensor | Interactions | Texts:
+def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Inputs:
     """The inputs of all specs."""
     if by == "text":
         return ranker.tokens(list(chain.from_iterable(rows)))
+    if by == "features":
+        return ranker.read_features(list(chain.from_iterable(rows)))
     if by == "history":
         histories = [torch.tensor(each, dtype=torch.int64) for each in chain.from_iterable(rows)]
         return _as_pairs(histories, len(ranker.candidates))

@@ -51,17 +51,14 @@ class Explanation(NamedTuple):
         return ", ".join(f"{one.text or one.key} {one.score:+.3g}" for one in self.contributions)
 
 
-def explain(
-    ranker: Ranker, by: str, inputs: Tensor | Interactions | Texts, top: TopK, most: int
-) -> list[list[Explanation]]:
+def explain(ranker: Ranker, by: str, inputs: Any, top: TopK, most: int) -> list[list[Explanation]]:
     """The ``most`` largest contributions to each score of each list of ``top``.
 
     ``inputs`` are rows [B] of queries, histories, or texts. A query without information has none.
     """
-    if by == "candidates":
-        raise UserError(
-            "similar candidates have no explanation", hint="explain a query, a history or a text"
-        )
+    if by in ("candidates", "features"):
+        what = "similar candidates" if by == "candidates" else "lists by features"
+        raise UserError(f"{what} have no explanation", hint="explain a query, a history or a text")
     of_text = ranks_by_text(ranker.model)
     result = []
     for row in range(len(top.ids)):

@@ -18,7 +18,16 @@ from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
 from rankfold.methods import METHODS
 from rankfold.models.opening import open_model
-from rankfold.types import Index, Interactions, Model, Opened, Texts, TopK, kept_histories
+from rankfold.types import (
+    Features,
+    Index,
+    Interactions,
+    Model,
+    Opened,
+    Texts,
+    TopK,
+    kept_histories,
+)
 
 _MAX_BLOCK_TEXTS = _MAX_BLOCK_QUERIES = 4096  # encoded, and given extra scores, at a time
 _EXTRA_BYTES = 4096  # upper bound on the bytes of extra scores for a pair of a history
@@ -86,6 +95,14 @@ class Searcher:
             for start, stop, hidden in self._hidden(rows.n_queries, filter)
         ]
         return self._by_popularity(rows.counts() == 0, _joined(parts), filter)
+
+    def of_features(self, features: Features, k: int, filter: Filter = NO_FILTER) -> TopK:
+        """The k best candidates of new queries, by their features."""
+        if self.opened.features is None:
+            raise no_features(self.model)
+        candidates = self.model.tensors["candidates"]
+        vectors = self.opened.features(features, "query").to(candidates)
+        return self.of_vectors(vectors, k, filter)
 
     def of_texts(self, texts: Texts, k: int, filter: Filter = NO_FILTER) -> TopK:
         """The k best candidates of texts in the model's tokens."""
@@ -317,13 +334,27 @@ def no_texts(model: Model) -> UserError:
     return UserError(f"{model.method} does not rank by text", hint=hint)
 
 
+def no_features(model: Model) -> UserError:
+    """The model cannot rank for a new query by its features."""
+    able = [name for name, method in METHODS.items() if "features" in method.answers]
+    if model.method not in able:
+        return UserError(
+            f"{model.method} does not rank by features", hint=f"fit one of {', '.join(able)}"
+        )
+    return UserError(
+        f"this {model.method} model was fitted without features of queries",
+        hint="prepare the data with --query-features, and fit with --set encoder=towers",
+    )
+
+
 def _no_histories(model: Model) -> UserError:
     if ranks_by_text(model):
         return UserError(
             f"{model.method} ranks by text, not by history", hint="give the text with --text"
         )
     able = [name for name, method in METHODS.items() if "histories" in method.answers]
+    by_features = ", by features" if "query_columns" in model.notes else ""
     return UserError(
         f"{model.method} cannot be queried by history",
-        hint=f"search with a known query, or fit one of {', '.join(able)}",
+        hint=f"search with a known query{by_features}, or fit one of {', '.join(able)}",
     )

@@ -27,6 +27,7 @@ from rankfold.types import (
     Interactions,
     Key,
     Model,
+    Side,
     Vocabulary,
     history_tensors,
     kept_histories,
@@ -91,7 +92,7 @@ def extend(ranker: Ranker, table: Any, key_column: str | None, text_column: str 
     keys = rows.keys.sort()
     features = align(rows, Vocabulary.of(keys), columns)
     entry = {"candidates": len(keys), **_left_out(rows.bad)}
-    grown = _extended(ranker, keys, encode(features), None, entry)
+    grown = _extended(ranker, keys, encode(features, "candidate"), None, entry)
     if grown.features is not None:
         places = grown.candidates.find(keys)
         grown.features.numbers[places] = features.numbers
@@ -257,7 +258,7 @@ def _extend_by_texts(
     return _extended(ranker, keys, encode(tokens, "candidate"), words, entry)
 
 
-def _feature_encoder(ranker: Ranker) -> tuple[Callable[[Features], Tensor], Columns]:
+def _feature_encoder(ranker: Ranker) -> tuple[Callable[[Features, Side], Tensor], Columns]:
     """Encodes new candidates, and the columns it takes."""
     model = ranker.model
     if "features" not in METHODS[model.method].answers:

@@ -22,12 +22,19 @@ def diagnosis_svg(chart: Chart) -> str:
         for i, line in enumerate(chart.lines)
     ]
     points = [point for one in series for point in one.points]
-    x = scales.linear(chart.x, scales.with_zero([point.x for point in points]))
+    x = _scale(chart.x, [point.x for point in points], log="x" in chart.log)
     heights = [point.y for point in points] + [level.value for level in chart.levels]
-    y = scales.linear(chart.y, chart.ends or scales.with_zero(heights))
+    heights += [end for point in points for end in point[2:] if end is not None]
+    y = _scale(chart.y, chart.ends or heights, log="y" in chart.log)
     ends = (x.ticks[0][0], x.ticks[-1][0])
     levels = [Series(name, _LEVEL, [Point(x, value) for x in ends]) for name, value in chart.levels]
     return picture(chart.title, x, y, [*series, *levels])
+
+
+def _scale(label: str, values: Sequence[float], *, log: bool) -> scales.Scale:
+    if log:
+        return scales.logarithmic(f"{label} (log scale)", values)
+    return scales.linear(label, scales.with_zero(values))
 
 
 def path_svg(path: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any], metric: str) -> str:

@@ -174,7 +174,8 @@ async def _search(
     most = CONTRIBUTIONS if given.explain else 0
     others = (given.exclude or (), given.allow, given.include_seen, given.where, rules, most)
     is_flat = by == "history" and not any(isinstance(entry, list) for entry in value)
-    inputs = [value] if is_flat or isinstance(value, str) else value  # one entry per ranking
+    is_flat |= isinstance(value, str | dict)
+    inputs = [value] if is_flat else value  # one entry per ranking
     spec = SearchSpec(by, inputs, given.k, *others)
     check_size(spec, limits)
     served = slot.now()
@@ -182,6 +183,8 @@ async def _search(
     if by == "history" and by not in served.accepts and ranks_by_text(ranker.model):
         error = f"{ranker.model.method} ranks by text, not by history"
         raise UserError(error, hint="send `text` instead")
+    if by == "features":
+        ranker.read_features(inputs)  # an error of one request is not one of its group
     group = (id(ranker), group_of(spec))
     return await _done(slot, Job(group, spec, len(spec.inputs), partial(answer, ranker)))
 

@@ -187,6 +187,7 @@ def _accepted_inputs(model: Ranker | Grader) -> tuple[str, ...]:
     able = {
         "queries": True,
         "history": "histories" in method.answers,
+        "features": "query_columns" in model.model.notes,
         "text": ranks_by_text(model.model) and reads,
         "candidates": vectors is not None and vectors.shape[1] > 1,
     }

@@ -13,7 +13,8 @@ from rankfold.models.rules import Rules
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 
-SEARCH_INPUTS: tuple[By, ...] = ("queries", "history", "text", "candidates")  # exactly one
+SEARCH_INPUTS: tuple[By, ...] = ("queries", "history", "features", "text", "candidates")
+"""A search has exactly one of them."""
 _KEY_LISTS = ("queries", "history", "candidates", "exclude", "allow", "pin")
 _MAX_KEY_LENGTH = 1024
 _MAX_LIKE_LENGTH = 100
@@ -40,6 +41,7 @@ class SearchRequest(StrictModel):
 
     queries: list[Any] = Field(default_factory=list)
     history: list[Any] = Field(default_factory=list)
+    features: Any = None
     text: Any = None
     candidates: list[Any] = Field(default_factory=list)
     k: int = _DEFAULT_K
@@ -91,6 +93,8 @@ def search_request(limits: Limits) -> type[SearchRequest]:
     text = Annotated[str, Field(max_length=limits.text)]
     texts = Annotated[list[text], Field(min_length=1, max_length=limits.batch)]
     histories = Annotated[list[keys], Field(min_length=1, max_length=limits.batch)]
+    record = dict[Text, Value]
+    records = Annotated[list[record], Field(min_length=1, max_length=limits.batch)]
     k = Annotated[int, Field(ge=1, le=limits.k)]
     condition = Annotated[str, Field(max_length=MAX_LENGTH)]
     amount = Annotated[float, Field(allow_inf_nan=False)]
@@ -100,6 +104,10 @@ def search_request(limits: Limits) -> type[SearchRequest]:
         "history": (
             keys | histories,
             _optional("rank for a new query by the candidates it chose; or for a list of such"),
+        ),
+        "features": (
+            record | records,
+            _optional("rank for a new query by its features; or for a list of such"),
         ),
         "text": (text | texts, _optional("rank for a text, or for a list of texts")),
         "candidates": (inputs, _optional("find candidates similar to these")),

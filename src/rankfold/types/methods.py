@@ -280,7 +280,7 @@ class Opened:
 
     histories: Callable[[Interactions], Tensor] | None = None  # vectors of new queries, [B, D]
     texts: Callable[[Texts, Side], Tensor] | None = None  # vectors of either side, [n, D]
-    features: Callable[[Features], Tensor] | None = None  # vectors of new candidates, [n, D]
+    features: Callable[[Features, Side], Tensor] | None = None  # vectors of new rows, [n, D]
     rows: Callable[[Graded], Tensor] | None = None  # scores [n]: a higher grade scores higher
     gain: Callable[[], Tensor] | None = None
     """Beside ``rows``, for trees: the share of each column in the gain of all splits; [F + C],

@@ -220,5 +220,6 @@ def test_towers_rank_an_unchosen_candidate_by_its_features() -> None:
     assert scores[mine, 0].mean() > scores[~mine, 0].mean() + 1
     encode = METHODS["softmax"].open(model).features
     assert encode is not None
-    result = encode(Features(torch.zeros(1, 0), group[:1, None].int(), columns))
+    new = Features(torch.zeros(1, 0), group[:1, None].int(), columns)
+    result = encode(new, "candidate")
     torch.testing.assert_close(result[0], model.tensors["candidates"][0])

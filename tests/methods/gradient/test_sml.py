@@ -75,7 +75,7 @@ def test_sml_ranks_new_candidates_by_their_features() -> None:
     model = rf.fit("sml", data, encoder="towers", width=8, epochs=2).model
     encode = METHODS["sml"].open(model).features
     assert encode is not None
-    result = encode(features)
+    result = encode(features, "candidate")
     assert result.shape == model.tensors["candidates"].shape
     torch.testing.assert_close(result[:, -1], -(result[:, :-1] ** 2).sum(dim=1))
     assert float(result[:, :-1].norm(dim=1).max()) <= 1 + 1e-6

@@ -10,6 +10,7 @@ from planted import groups
 
 import rankfold as rf
 from rankfold.errors import UserError
+from rankfold.methods import METHODS
 from rankfold.tasks.compare.protocols import PROTOCOLS, with_protocol
 from rankfold.tasks.compare.published import PUBLISHED, published
 from rankfold.types import Dataset
@@ -138,3 +139,10 @@ def test_unknown_protocol_has_a_hint(gowalla: Dataset) -> None:
 def test_graded_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is for pairs"):
         rf.compare(data_of(), protocol="strong", out=tmp_path / "out")
+
+
+def test_graded_rows_have_default_methods() -> None:
+    """What the rate in the loss gains, for trees and for a network; all of them are registered."""
+    methods, _ = with_protocol(None, data_of(), {})
+    assert set(str(methods).split(",")) == {"cba-trees", "trees", "cba", "ce"} <= METHODS.keys()
+    assert with_protocol("ce", data_of(), {})[0] == "ce"

@@ -30,7 +30,7 @@ def slow(plan, entry, settings, seed, report):
         time.sleep(60)
     before(plan, entry, settings, seed, report)
 runner._fit = slow
-rf.compare(sys.argv[1], "ease,bpr", out=sys.argv[2], seeds=2, settings={"bpr": {"epochs": 2}})
+rf.compare(sys.argv[1], "popularity,bpr", out=sys.argv[2], seeds=2, settings={"bpr": {"epochs": 2}})
 """
 
 
@@ -46,9 +46,11 @@ def test_a_killed_comparison_is_resumed(data: Path, tmp_path: Path) -> None:
     assert len(done) == 3
     assert not (tmp_path / "killed" / "results.json").exists()
     how = {"seeds": 2, "settings": {"bpr": {"epochs": 2}}}
-    killed = rf.compare(data, "ease,bpr", out=tmp_path / "killed", **how)
+    killed = rf.compare(data, "popularity,bpr", out=tmp_path / "killed", **how)
     assert {path: path.stat().st_mtime_ns for path in done} == done  # nothing is run twice
-    assert timeless(killed) == timeless(rf.compare(data, "ease,bpr", out=tmp_path / "other", **how))
+    assert timeless(killed) == timeless(
+        rf.compare(data, "popularity,bpr", out=tmp_path / "other", **how)
+    )
     assert not list(runs.glob("*/model-*"))
 
 
@@ -103,6 +105,17 @@ def test_a_finished_model_is_tested_after_an_interrupt(
     assert results["methods"][0]["error"] is None
 
 
+FINISHED: dict[str, Any] = {"metrics": ["ndcg@10"], "settings": {"ease": {"reg": 2}}}
+
+
+@pytest.fixture(scope="module")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison with these options."""
+    out = tmp_path_factory.mktemp("finished") / "out"
+    rf.compare(data, "ease", out=out, **FINISHED)
+    return out
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -115,15 +128,13 @@ def test_a_finished_model_is_tested_after_an_interrupt(
     ],
 )
 def test_the_folder_of_another_comparison_is_refused(
-    data: Path, tmp_path: Path, changed: dict[str, Any], message: str
+    data: Path, finished: Path, changed: dict[str, Any], message: str
 ) -> None:
-    how: dict[str, Any] = {"metrics": ["ndcg@10"], "settings": {"ease": {"reg": 2}}}
-    rf.compare(data, "ease", out=tmp_path / "out", **how)
-    before = (tmp_path / "out" / "results.json").read_bytes()
+    before = (finished / "results.json").read_bytes()
     with pytest.raises(UserError, match=message) as caught:
-        rf.compare(data, "ease", out=tmp_path / "out", **{**how, **changed})
+        rf.compare(data, "ease", out=finished, **{**FINISHED, **changed})
     assert "--out" in caught.value.hint
-    assert (tmp_path / "out" / "results.json").read_bytes() == before
+    assert (finished / "results.json").read_bytes() == before
 
 
 def test_two_comparisons_in_one_folder_are_refused(data: Path, tmp_path: Path) -> None:

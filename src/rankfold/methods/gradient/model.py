@@ -1,6 +1,6 @@
 """The encoder of the gradient-trained methods, and the model that it exports."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -29,12 +29,14 @@ from rankfold.types import (
     Model,
     Opened,
     Run,
+    Side,
     Step,
 )
 
 _ROW_BLOCK = 2**16  # rows encoded at a time
 EncoderKind = Literal["tables", "towers"]
-_TOWER = "tower."  # prefix of the names of the candidates' tower in a model
+_TOWERS: Mapping[Side, str] = {"query": "query_tower.", "candidate": "tower."}
+"""The prefix of the names of a side's tower in a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,15 +154,21 @@ def _innermost(encoder: Encoder) -> Tables | Towers:
 
 
 def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Interactions) -> Model:
-    """The vectors of all rows, and the candidates' tower if it can encode new candidates."""
+    """The vectors of all rows, and the towers that can encode new rows by their features."""
     tensors, notes = vectors(encoder, rows), {}
     inner = _innermost(encoder)
-    if data.candidate_features is not None and isinstance(inner, Towers):
-        tower = inner.candidates.state_dict()
-        tensors |= {
-            _TOWER + key: t.clone() for key, t in tower.items() if not key.startswith("own")
+    if isinstance(inner, Towers):
+        sides = {
+            "query": (inner.queries, data.query_features),
+            "candidate": (inner.candidates, data.candidate_features),
         }
-        notes = {"candidate_columns": data.candidate_features.columns.to_json()}
+        for side, prefix in _TOWERS.items():
+            tower, features = sides[side]
+            if features is None:
+                continue
+            kept = {k: t for k, t in tower.state_dict().items() if not k.startswith("own")}
+            tensors |= {prefix + key: tensor.clone() for key, tensor in kept.items()}
+            notes[f"{side}_columns"] = features.columns.to_json()
     return Model(name, asdict(config), tensors, notes)
 
 
@@ -193,28 +201,33 @@ def gradient_method(
     return Method(summary, config, "interactions", fit, **{**shared, **declared})
 
 
-def _encode_new(model: Model, features: Features) -> Tensor:
-    """Vectors of candidates that are new to the model, from their features; [n, D]."""
-    vectors = tower_vectors(model, features)
+def _encode_new(model: Model, features: Features, side: Side) -> Tensor:
+    """Vectors of rows that are new to the model, from their features; [n, D].
+
+    A column of biases, which follows the vectors, is 1 for a query and the mean for a candidate.
+    """
+    vectors = tower_vectors(model, features, side)
     if model.config.get("similarity") == "cosine":
         vectors = nn.functional.normalize(vectors, dim=-1, eps=MIN_NORM)
-    biases = model.tensors["candidates"][:, vectors.shape[1] :]  # a new candidate gets the mean
-    return torch.cat([vectors, biases.mean(dim=0).expand(len(vectors), -1)], dim=1)
+    biases = model.tensors["candidates"][:, vectors.shape[1] :].mean(dim=0)
+    if side == "query":
+        vectors, biases = vectors / model.config.get("temperature", 1.0), torch.ones_like(biases)
+    return torch.cat([vectors, biases.expand(len(vectors), -1)], dim=1)
 
 
-def open_model(model: Model, encode: Callable[[Model, Features], Tensor] = _encode_new) -> Opened:
-    """A model that was fitted with features encodes new candidates.
-
-    Their tower is built by ``extend``, not for a search.
-    """
-    has_tower = any(name.startswith(_TOWER) for name in model.tensors)
+def open_model(
+    model: Model, encode: Callable[[Model, Features, Side], Tensor] = _encode_new
+) -> Opened:
+    """A model that was fitted with features encodes new rows; a tower is built when it is used."""
+    has_tower = any(name.startswith((*_TOWERS.values(),)) for name in model.tensors)
     return Opened(features=partial(encode, model) if has_tower else None)
 
 
 @torch.no_grad()
-def tower_vectors(model: Model, features: Features) -> Tensor:
-    """The vectors of new rows by the candidates' tower; [n, D]."""
-    kept = {k.removeprefix(_TOWER): t for k, t in model.tensors.items() if k.startswith(_TOWER)}
+def tower_vectors(model: Model, features: Features, side: Side) -> Tensor:
+    """The vectors of new rows by the tower of their side; [n, D]."""
+    prefix = _TOWERS[side]
+    kept = {k.removeprefix(prefix): t for k, t in model.tensors.items() if k.startswith(prefix)}
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)
     return tower.encode_new(features)

@@ -16,7 +16,18 @@ from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.training.replicas import Sides
-from rankfold.types import Batch, Dataset, Features, Interactions, Model, Pool, Range, Run, Step
+from rankfold.types import (
+    Batch,
+    Dataset,
+    Features,
+    Interactions,
+    Model,
+    Pool,
+    Range,
+    Run,
+    Side,
+    Step,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +142,10 @@ def fit(data: Dataset, config: SmlConfig, run: Run) -> Iterator[Step]:
     return train(task, config, run)
 
 
-def _encode_new(model: Model, features: Features) -> Tensor:
-    """Vectors of candidates that the model never saw; [n, D + 1]."""
-    inside = within(base.tower_vectors(model, features))
-    return torch.cat([inside, -_squares(inside)[:, None]], dim=1)
+def _encode_new(model: Model, features: Features, side: Side) -> Tensor:
+    """Vectors of rows that the model never saw; [n, D + 1]."""
+    inside = within(base.tower_vectors(model, features, side))
+    return as_products(inside, inside)["queries" if side == "query" else "candidates"]
 
 
 def as_products(queries: Tensor, candidates: Tensor) -> dict[str, Tensor]:

@@ -27,7 +27,8 @@ def compare(
     Args:
         data: prepared data with a test split, or its folder.
         methods: keys of ``METHODS``; ``NAME=METHOD`` renames one, ``METHOD@100`` starts its
-            seeds at 100. Default: those of the protocol.
+            seeds at 100. Default: those of the protocol; for graded rows
+            ``GRADERS``.
         options: see below; ``out`` is required.
 
     Returns:

@@ -66,13 +66,18 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
 }
 
+GRADERS = "cba-trees,trees,cba,ce"  # on graded rows: with the rate in the loss, and without it
+
 
 def with_protocol(
     methods: Sequence[str] | str | None, data: Dataset, given: Mapping[str, Any]
 ) -> tuple[Sequence[str] | str, dict[str, Any]]:
-    """The methods and options of a comparison, with the defaults of its protocol, if it has one."""
+    """The methods and options of a comparison, with the defaults of its protocol, if it has one.
+
+    Without one, graded rows have default methods.
+    """
     if given.get("protocol") is None:
-        return methods or "", dict(given)
+        return methods or (GRADERS if data.kind == "graded" else ""), dict(given)
     protocol = find(PROTOCOLS, given["protocol"], "protocol")
     if data.kind == "graded":
         raise UserError(

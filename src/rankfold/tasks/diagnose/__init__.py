@@ -1,7 +1,8 @@
 """The papers' theorems as measurements. To add one: a file, a line in ``DIAGNOSES``, a test."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, make_dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, fields, make_dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,50 +12,50 @@ from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError, find, memory_errors
-from rankfold.methods.ordinal.cba import CbaConfig
+from rankfold.methods import find_method
+from rankfold.models.grader import Grader
+from rankfold.models.load import load
+from rankfold.models.ranker import Ranker
 from rankfold.notebook import shown
-from rankfold.tasks.diagnose import ranks, surrogate, whiteness
-from rankfold.tasks.diagnose.result import DiagnosisResult
+from rankfold.tasks.diagnose import (
+    batch_size,
+    bias,
+    bounds,
+    conditions,
+    consistency,
+    convergence,
+    generalisation,
+    limits,
+    negatives,
+    proposition,
+    ranks,
+    surrogate,
+    taylor,
+    whiteness,
+)
+from rankfold.tasks.diagnose.result import Diagnosis, DiagnosisResult
+from rankfold.tasks.diagnose.subject import DiagnosedData, DiagnosedModel
 from rankfold.tasks.diagnose.training import DiagnosedTraining
-from rankfold.types import Progress, Run
+from rankfold.tasks.fit import fit
+from rankfold.types import Dataset, Progress, Run
 
-_METHOD = "cba"  # the only method that can be diagnosed
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """A measurement, selected by name."""
-
-    summary: str
-    config: type[Any]  # ``Settings`` of the diagnosis
-    measure: Callable[[Any, Any, Progress], DiagnosisResult]  # settings, training or None
-    trains: bool  # needs data
-    memory_settings: str  # to reduce if memory is short
-
-
-DIAGNOSES = {
-    "ranks": Diagnosis(
-        "true ranks against ranks estimated from the cache",
-        ranks.RanksConfig,
-        ranks.measure,
-        trains=True,
-        memory_settings="width, batch_size, cache or rows",
-    ),
-    "whiteness": Diagnosis(
-        "whether changes of ranks are white noise",
-        whiteness.WhitenessConfig,
-        whiteness.measure,
-        trains=True,
-        memory_settings="width, batch_size, cache, rows or others",
-    ),
-    "surrogate": Diagnosis(
-        "the surrogate risk against the exact one",
-        surrogate.SurrogateConfig,
-        surrogate.measure,
-        trains=False,
-        memory_settings="scores",
-    ),
+DIAGNOSES: dict[str, Diagnosis] = {
+    "taylor": taylor.DIAGNOSIS,
+    "convergence": convergence.DIAGNOSIS,
+    "consistency": consistency.DIAGNOSIS,
+    "generalisation": generalisation.DIAGNOSIS,
+    "negatives": negatives.DIAGNOSIS,
+    "limits": limits.DIAGNOSIS,
+    "bias": bias.DIAGNOSIS,
+    "batch-size": batch_size.DIAGNOSIS,
+    "bounds": bounds.DIAGNOSIS,
+    "ranks": ranks.DIAGNOSIS,
+    "whiteness": whiteness.DIAGNOSIS,
+    "surrogate": surrogate.DIAGNOSIS,
+    "conditions": conditions.DIAGNOSIS,
+    "proposition": proposition.DIAGNOSIS,
 }
+DIAGNOSES |= config.plugins("rankfold.diagnoses")
 
 
 def diagnose(
@@ -62,7 +63,8 @@ def diagnose(
     data: Any = None,
     options: Mapping[str, Any] | None = None,
     *,
-    method: str = _METHOD,
+    model: Ranker | Grader | str | Path | None = None,
+    method: str | None = None,
     seed: int = 0,
     progress: Progress = shown,
 ) -> DiagnosisResult:
@@ -70,63 +72,134 @@ def diagnose(
 
     Args:
         name: a key of ``DIAGNOSES``.
-        data: prepared data of graded rows or its folder, for a diagnosis that trains.
-        options: the diagnosis's own settings and, for one that trains, the method's.
-        method: the method to train; ``cba``.
-        seed: of the training and of the sample of rows.
+        data: prepared data or its folder, for a diagnosis that needs some.
+        options: the diagnosis's own settings and, for one that fits or trains, the method's.
+        model: a fitted model or its folder, for a diagnosis of a model; None: one is fitted.
+        method: the method to fit or train; None: the diagnosis's default.
+        seed: of the fit and of samples.
         progress: called with a message and the share done.
     """
     diagnosis = find_diagnosis(name)
-    if method != _METHOD:
-        raise UserError(
-            f"{name} is for the method {_METHOD}, got {method!r}", hint=f"use --method {_METHOD}"
-        )
     if not 0 <= seed < 2**63:
         raise UserError(f"`seed` must be at least 0, got {seed}", hint="and below 2**63")
+    _check_arguments(name, diagnosis, model, method)
     others = dict(options or {})
     names = [one.name for one in fields(diagnosis.config)]
     own = {name: others.pop(name) for name in names if name in others}
     settings = config.build(diagnosis.config, own)
+    _check_options(diagnosis, others, method, fits=model is None)
     hint = f"try a smaller {diagnosis.memory_settings}"
     with memory_errors(f"diagnose {name} with these settings", hint):
-        if not diagnosis.trains:
-            config.check_names(diagnosis.config, others)
-            return _with_request(name, diagnosis.measure(settings, None, progress), {})
-        training = _training(name, diagnosis, data, others, seed)
-        result = diagnosis.measure(settings, training, progress)
-    request = {"method": method, "seed": seed, "config": asdict(training.config)}
-    return _with_request(name, result, {**request, "data": training.data.fingerprint})
+        subject, request = _subject(name, diagnosis, data, others, model, method, seed)
+        result = diagnosis.measure(settings, subject, progress)
+    return _with_request(name, diagnosis, result, {**request, "settings": asdict(settings)})
 
 
 def find_diagnosis(name: str) -> Diagnosis:
     return find(DIAGNOSES, name, "diagnosis")
 
 
-def _training(
-    name: str, diagnosis: Diagnosis, data: Any, options: dict[str, Any], seed: int
-) -> DiagnosedTraining:
-    """Check everything that can be checked before the work begins."""
-    both = [one.name for kind in (diagnosis.config, CbaConfig) for one in fields(kind)]
-    config.check_names(make_dataclass("Options", both), options)
-    settings = config.build(CbaConfig, options)
-    if data is None:
+def _check_arguments(name: str, diagnosis: Diagnosis, model: Any, method: str | None) -> None:
+    """A UserError for a model or a method that the diagnosis does not take."""
+    if model is not None and diagnosis.subject != "model":
+        raise UserError(f"{name} does not take a model", hint="leave --model out")
+    if method is None or method == diagnosis.method:
+        return
+    if diagnosis.subject == "training":
         raise UserError(
-            f"{name} trains a model and needs data",
-            hint=f"write rankfold diagnose {name} DATA, with a folder of graded rows",
+            f"{name} is for the method {diagnosis.method}, got {method!r}",
+            hint=f"use --method {diagnosis.method}",
+        )
+    if diagnosis.subject != "model" or model is not None:
+        raise UserError(f"{name} fits no method here, got {method!r}", hint="leave --method out")
+    kind = find_method(method).data_kind
+    if (kind == "graded") != (diagnosis.data == "graded"):
+        raise UserError(
+            f"{name} is about {diagnosis.data}, and {method} fits {kind}",
+            hint=f"use --method {diagnosis.method}",
+        )
+
+
+def _check_options(
+    diagnosis: Diagnosis, others: dict[str, Any], method: str | None, *, fits: bool
+) -> None:
+    """A UserError for an option that neither the diagnosis nor its method has."""
+    kinds = [diagnosis.config]
+    if diagnosis.method and fits:
+        kinds.append(find_method(method or diagnosis.method).config)
+    both = dict.fromkeys(one.name for kind in kinds for one in fields(kind))
+    config.check_names(make_dataclass("Options", both), others)
+
+
+def _subject(
+    name: str,
+    diagnosis: Diagnosis,
+    data: Any,
+    options: dict[str, Any],
+    model: Any,
+    method: str | None,
+    seed: int,
+) -> tuple[Any, dict[str, Any]]:
+    """What the diagnosis measures, and the facts about it for the document."""
+    if diagnosis.subject == "nothing":
+        return None, {}
+    read = _read(name, diagnosis, data)
+    request: dict[str, Any] = {"seed": seed, "data": read.fingerprint}
+    if diagnosis.subject == "data":
+        return DiagnosedData(read, seed), request
+    method = method or diagnosis.method
+    if diagnosis.subject == "training":
+        settings = config.build(find_method(method).config, options)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        run = Run(rng=torch.Generator().manual_seed(seed), device=device, comm=SingleProcess())
+        request |= {"method": method, "config": asdict(settings)}
+        return DiagnosedTraining(read, settings, run), request
+    if model is None:
+        model = fit(method, read, seed=seed, **options)
+    elif not isinstance(model, Ranker | Grader):
+        model = load(model)
+    if isinstance(model, Grader) != (diagnosis.data == "graded"):
+        raise UserError(
+            f"{name} is about {diagnosis.data}, but the model was fitted by {model.model.method}",
+            hint=f"give a model of {diagnosis.method}",
+        )
+    request |= {"method": model.model.method, "config": dict(model.model.config)}
+    return DiagnosedModel(read, seed, model), request
+
+
+def _read(name: str, diagnosis: Diagnosis, data: Any) -> Dataset:
+    if data is None:
+        what = {"training": "trains a model", "data": "fits models"}
+        raise UserError(
+            f"{name} {what.get(diagnosis.subject, 'looks at a model')} and needs data",
+            hint=f"write rankfold diagnose {name} DATA, with a folder of {_KINDS[diagnosis.data]}",
         )
     read = as_data(data)
-    if read.kind != "graded":
+    if (read.kind == "graded") != (diagnosis.data == "graded") or (
+        diagnosis.data == "texts" and read.kind != "texts"
+    ):
         raise UserError(
-            f"{name} needs graded rows, but the data is {read.kind}",
-            hint="prepare it with --format features",
+            f"{name} needs {_KINDS[diagnosis.data]}, but the data is {read.kind}",
+            hint=f"prepare it with --format {_FORMATS[diagnosis.data]}",
         )
     check_content(read)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    run = Run(rng=torch.Generator().manual_seed(seed), device=device, comm=SingleProcess())
-    return DiagnosedTraining(read, settings, run)
+    return read
 
 
-def _with_request(name: str, result: DiagnosisResult, request: dict[str, Any]) -> DiagnosisResult:
-    """The result with the name and settings of the diagnosis in its details."""
-    details = {"diagnosis": name, **request, "summary": result.summary, **result.details}
+_KINDS = {"graded": "graded rows", "interactions": "pairs", "texts": "texts"}
+_FORMATS = {"graded": "features", "interactions": "table", "texts": "texts"}
+
+
+def _with_request(
+    name: str, diagnosis: Diagnosis, result: DiagnosisResult, request: dict[str, Any]
+) -> DiagnosisResult:
+    """The result with the question, the answer and the settings in its details."""
+    details = {
+        "diagnosis": name,
+        "question": diagnosis.question,
+        "figures": {name: figure._asdict() for name, figure in result.figures.items()},
+        "follows": result.follows,
+        **request,
+        **result.details,
+    }
     return result._replace(details=details)

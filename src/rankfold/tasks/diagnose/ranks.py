@@ -8,18 +8,25 @@ negatives whose true rank is at most twice the rate.
 """
 
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.losses.low_fpr import above, exact_ranks
+from rankfold.losses.low_fpr import above, default_sigma, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
-from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Line, rounded
+from rankfold.tasks.diagnose.result import (
+    Chart,
+    Diagnosis,
+    DiagnosisResult,
+    Figure,
+    Line,
+    rounded,
+)
 from rankfold.tasks.diagnose.training import (
     DiagnosedTraining,
     Observe,
@@ -27,9 +34,11 @@ from rankfold.tasks.diagnose.training import (
     score_all,
     train_observed,
 )
+from rankfold.tasks.statistics import interval_of, resampled
 from rankfold.types import Progress
 
 ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``CrossBatchCache.ranks``
+_SAMPLES = 1000  # of a bootstrap
 _MAX_DOTS = 300  # rows in the chart
 ROUNDING = 1e-9  # tolerance for sums of weights in another order
 
@@ -59,7 +68,7 @@ def measure(
         progress(f"ranks: epoch {step.number}", step.share or 0.0)
         if step.whole:
             epochs.append({"epoch": step.number, **rows.measure()})
-    return _result(config, epochs, rows.estimates())
+    return _result(epochs, rows)
 
 
 class TrackedRows:
@@ -99,6 +108,27 @@ class TrackedRows:
             "thresholds": thresholds,
             **self._bound(vectors, head, negative),
         }
+
+    def near_rate(self) -> Figure:
+        """The error of the default estimate near the rate, with a bootstrap over rows."""
+        every, positive = self._ranks()
+        high = ~positive & (every <= 2 * self.parts.config.fpr)
+        rows = _spread(high.any(dim=0).nonzero().flatten(), len(self.sample))
+        if len(rows) == 0:
+            return Figure(0.0)
+        vectors, head = encode(self.parts, rows), score_weights(self.parts).double()
+        errors = abs(self.exact_cache.ranks(vectors, head, by_likeness=False) - every[:, rows])
+        included = high[:, rows].double()
+        draws = [
+            (times.double() @ (errors * included).cpu().T)
+            / (times.double() @ included.cpu().T).clamp(min=1)
+            for times in resampled(len(rows), _SAMPLES, seed=0)
+        ]
+        some = included.any(dim=1).cpu()
+        value = ((errors * included).sum(dim=1) / included.sum(dim=1).clamp(min=1)).cpu()[some]
+        ends = interval_of(torch.cat(draws)[:, some].mean(dim=1).numpy())
+        low, high_end = (None, None) if ends is None else map(rounded, ends)
+        return Figure(rounded(float(value.mean())), low, high_end)
 
     def _errors(
         self, rows: Tensor, every: Tensor, included: Tensor
@@ -211,12 +241,12 @@ def _mean(values: list[float | None]) -> float:
     return rounded(sum(known) / max(1, len(known)))
 
 
-def _result(
-    config: RanksConfig,
-    epochs: list[dict[str, Any]],
-    estimates: dict[str, list[tuple[float, float]]],
-) -> DiagnosisResult:
-    last = epochs[-1]
+def _result(epochs: list[dict[str, Any]], rows: TrackedRows) -> DiagnosisResult:
+    last, error = epochs[-1], rows.near_rate()
+    fpr = rows.parts.config.fpr
+    grades = rows.parts.rows.grades
+    lowest = int((grades == grades.min()).sum())
+    sigma = rows.parts.config.sigma or default_sigma(lowest, fpr)
     summary = {f"mean absolute error, {name}": value for name, value in last["error"].items()}
     summary |= {
         f"the same at ranks up to twice the rate, {name}": value
@@ -225,6 +255,18 @@ def _result(
     summary["change by cached, not fresh vectors"] = last["change"]
     summary["bound on that change (Proposition 2)"] = last["bound"]
     summary["share of rows within the bound, at worst"] = min(e["bound_holds"] for e in epochs)
+    figures = {"mean absolute error at ranks up to twice the rate": error}
+    figures |= {name: Figure(value) for name, value in summary.items()}
+    small = error.value <= sigma / 2
+    follows = (
+        f"Near the rate of {fpr:g} a rank is off by {error.value:.2g}, against a sigma of "
+        f"{sigma:.3g}: "
+    ) + (
+        "the weights of negatives hardly change."
+        if small
+        else "the weights are those of other negatives; try a larger cache, a smaller lr or "
+        "dropout=0."
+    )
     errors = [
         Line(name, [(e["epoch"], e["error"][name]) for e in epochs]) for name in last["error"]
     ]
@@ -234,7 +276,7 @@ def _result(
     ]
     change = Line("cached and fresh vectors", [(e["epoch"], e["change"]) for e in epochs])
     bound = Line("bound (Proposition 2)", [(e["epoch"], e["bound"]) for e in epochs])
-    dots = [Line(name, points, "dots") for name, points in estimates.items()]
+    dots = [Line(name, points, "dots") for name, points in rows.estimates().items()]
     trained, unit = "epochs trained", "(share of negatives)"
     charts = {
         "ranks": Chart(
@@ -263,4 +305,16 @@ def _result(
             ends=(0.0, 1.0),
         ),
     }
-    return DiagnosisResult(summary, {"settings": asdict(config), "epochs": epochs}, charts)
+    return DiagnosisResult(figures, follows, {"epochs": epochs}, charts)
+
+
+DIAGNOSIS = Diagnosis(
+    question="How exact are ranks from the cache, near the rate asked for?",
+    paper="cba",
+    config=RanksConfig,
+    measure=measure,
+    subject="training",
+    data="graded",
+    method="cba",
+    memory_settings="width, batch_size, cache or rows",
+)

@@ -4,7 +4,7 @@ Figure 3 of [cba]: scores of positives are normal around .7, those of negatives 
 """
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,7 +13,14 @@ from rankfold.config import Settings, check, setting
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import exact_risk, surrogate_risk
 from rankfold.metrics.graded import check_fpr
-from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Line, rounded
+from rankfold.tasks.diagnose.result import (
+    Chart,
+    Diagnosis,
+    DiagnosisResult,
+    Figure,
+    Line,
+    rounded,
+)
 from rankfold.types import Progress
 
 _POSITIVE, _NEGATIVE = 0.7, 0.3  # means of the scores
@@ -71,9 +78,15 @@ def measure(config: SurrogateConfig, _training: None, progress: Progress) -> Dia
         sigma: max(abs(a - b) for a, b in zip(values, exact, strict=True))
         for sigma, values in surrogate.items()
     }
-    summary = {f"largest gap to the exact risk, sigma {s}": rounded(g) for s, g in gaps.items()}
+    figures = {
+        f"largest gap to the exact risk, sigma {s}": Figure(rounded(g)) for s, g in gaps.items()
+    }
+    nearest = min(gaps, key=lambda sigma: gaps[sigma])
+    follows = (
+        f"Of these, sigma {nearest} is closest to the exact risk at a rate of {config.fpr:g}. A "
+        "larger sigma also counts easier negatives: its risk is lower, its gradients steadier."
+    )
     details = {
-        "settings": asdict(config),
         "spreads": [rounded(spread) for spread in spreads],
         "exact": exact,
         "surrogate": surrogate,
@@ -82,7 +95,7 @@ def measure(config: SurrogateConfig, _training: None, progress: Progress) -> Dia
     lines = [Line(n, list(zip(spreads, values, strict=True))) for n, values in named.items()]
     title = f"Exact and surrogate risk at a false-positive rate of {config.fpr:g}"
     chart = Chart(title, "spread s of the scores (standard deviation)", "risk (nats)", lines)
-    return DiagnosisResult(summary, details, {"surrogate": chart})
+    return DiagnosisResult(figures, follows, details, {"surrogate": chart})
 
 
 def _label(sigma: float) -> str:
@@ -97,3 +110,13 @@ def normal_scores(n: int, spread: float) -> tuple[Tensor, Tensor]:
     quantiles = torch.special.ndtri((torch.arange(n, dtype=torch.float64) + 0.5) / n)
     scores = torch.cat([_POSITIVE + spread * quantiles, _NEGATIVE + spread * quantiles])
     return scores, torch.tensor([1, 0]).repeat_interleave(n)
+
+
+DIAGNOSIS = Diagnosis(
+    question="How close is the surrogate risk to the exact one?",
+    paper="cba",
+    config=SurrogateConfig,
+    measure=measure,
+    subject="nothing",
+    memory_settings="scores",
+)

@@ -3,7 +3,7 @@
 The Gaussian weights of negatives around the tolerated rate are derived from it.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,11 +14,21 @@ from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch, batches_of
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
-from rankfold.tasks.diagnose.result import Chart, DiagnosisResult, Level, Line, rounded
+from rankfold.tasks.diagnose.result import (
+    Chart,
+    Diagnosis,
+    DiagnosisResult,
+    Figure,
+    Level,
+    Line,
+    mean_of,
+    rounded,
+)
 from rankfold.tasks.diagnose.training import DiagnosedTraining, Observe, encode, train_observed
 from rankfold.types import Progress
 
 _SIGNIFICANCE = 0.05
+_MOST = 0.9  # of the windows: then they count as white noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +130,21 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
     columns = zip((config.stride * ends).tolist(), chi2.tolist(), p.tolist(), strict=True)
     windows = [{"step": step, "chi2": rounded(a), "p": rounded(b)} for step, a, b in columns]
     white = (p > _SIGNIFICANCE).double()
-    summary = {
-        f"share of windows with p > {_SIGNIFICANCE:g}": rounded(float(white.mean())),
-        "the same in the last third of training": rounded(float(white[late].mean())),
-        "autocorrelation at lag 1 there, mean": rounded(float(rho[0])),
+    first = float(rho[0])
+    figures = {
+        f"share of windows with p > {_SIGNIFICANCE:g}": Figure(rounded(float(white.mean()))),
+        "the same in the last third of training": Figure(rounded(float(white[late].mean()))),
+        "autocorrelation at lag 1 there, mean": mean_of(_autocorrelations(series[late], 1)[:, 0]),
     }
+    if white[late].mean() >= _MOST:
+        follows = "Ranks move as the Gaussian weights assume: keep sigma as a width of time."
+    else:
+        way = "keep moving one way (momentum)" if first > 0 else "return to where they were"
+        follows = (
+            f"Ranks {way}, so the Gaussian weights are a smoothing and no law of motion: choose "
+            "sigma on validation."
+        )
     details = {
-        "settings": asdict(config),
         "late_autocorrelations": [rounded(value) for value in rho.tolist()],
         "windows": windows,
         "increments": [rounded(value) for value in increments.tolist()],
@@ -141,4 +159,16 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
         [Level(f"p = {_SIGNIFICANCE:g}", _SIGNIFICANCE)],
         ends=(0.0, 1.0),
     )
-    return DiagnosisResult(summary, details, {"whiteness": chart})
+    return DiagnosisResult(figures, follows, details, {"whiteness": chart})
+
+
+DIAGNOSIS = Diagnosis(
+    question="Are the changes of ranks in training white noise?",
+    paper="cba",
+    config=WhitenessConfig,
+    measure=measure,
+    subject="training",
+    data="graded",
+    method="cba",
+    memory_settings="width, batch_size, cache, rows or others",
+)

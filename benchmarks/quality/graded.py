@@ -1,0 +1,262 @@
+"""Graders with their defaults on many sets, beside LightGBM and CatBoost called directly.
+
+    python -m benchmarks.quality.graded_sets                      # once: the development sets
+    python -m benchmarks.quality.ordinal export --data-sets fars retinamnist
+    python -m benchmarks.quality.graded run [--sets ...] [--methods ...] [--seeds 3]
+    python -m benchmarks.quality.graded table [--write]
+
+Every method has the same rows to fit and the same rows to choose the epoch or the number of
+rounds: at most ``ROWS`` and a fifth as many, drawn once (``MORE`` where positives are rare). It is
+judged on all test rows, or 100,000 of them. Nothing is set but the rate, for methods that take one,
+which are fitted once per rate. The libraries have the size of trees and the rate of learning of
+``trees``, and stop after as many rounds without a better loss of their own. A figure is the mean
+TPR over thresholds; the intervals are paired, over 1,000 samples of test rows; methods without a
+random draw are fitted once. ``fars`` and ``retinamnist`` chose nothing. CatBoost is read from
+``PYTHONPATH`` if it is there. An interrupted run is resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.paths import RESULTS, SCRATCH
+from benchmarks.quality import graded_sets, ordinal
+from rankfold.types import Dataset, Graded
+
+OUT, SCORES = RESULTS / "quality" / "graded.json", SCRATCH / "graded-scores"
+ROWS, MORE, JUDGED = 20_000, {"fraud": 150_000, "flights": 60_000}, 100_000
+RATES = {name: one.rates for name, one in graded_sets.SETS.items()}
+RATES |= {"fars": (0.01, 0.05), "retinamnist": (0.05, 0.1)}
+METHODS = ("cba-trees", "trees", "cba", "ce", "pauc", "eban", "fh")
+LIBRARIES = ("lightgbm", "catboost")
+SAMPLES = 1000
+LR, LEAVES, WAIT, MOST = 0.05, 31, 100, 2000  # of ``trees``
+Scores = NDArray[np.float64]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("task", choices=["run", "table"])
+    parser.add_argument("--sets", nargs="+", default=list(RATES), choices=list(RATES))
+    parser.add_argument("--methods", nargs="+", default=[*METHODS, *LIBRARIES])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="write the result file")
+    args = parser.parse_args()
+    if args.task == "table":
+        result = summary()
+        if args.write:
+            OUT.write_text(json.dumps(result, indent=1) + "\n")
+        print(show(result))
+        return
+    torch.set_num_threads(1)
+    for name in args.sets:
+        data = load(name)
+        for method in args.methods:
+            for rate in RATES[name] if takes_rate(method) else (None,):
+                for seed in range(args.seeds if draws(method) else 1):
+                    run(name, data, method, rate, seed)
+
+
+def load(name: str) -> Dataset:
+    """The rows to fit, to choose and to judge."""
+    data = ordinal.load(name) if name in ordinal.OF_DATA else graded_sets.prepare(name)
+    most = MORE.get(name, ROWS)
+    sizes = {"train": most, "validation": most // 5, "test": JUDGED}
+    parts = {split: some(data.graded(split), size) for split, size in sizes.items()}  # type: ignore[arg-type]
+    return replace(data, **parts, fingerprint=f"{name}-{most}")
+
+
+def some(rows: Graded, size: int) -> Graded:
+    return rows.select(torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:size])
+
+
+def takes_rate(method: str) -> bool:
+    return method in ("cba-trees", "cba", "eban")
+
+
+def draws(method: str) -> bool:
+    return not (method.endswith("trees") or method == "lightgbm")
+
+
+def run(name: str, data: Dataset, method: str, rate: float | None, seed: int) -> None:
+    """One fit; its scores of the test rows and its CPU seconds are kept."""
+    path = SCORES / name / f"{method}-{rate or 'all'}-{seed}.npz"
+    if path.exists():
+        return
+    began = time.process_time()
+    fitted = (FITS.get(method) or ours)(data, method, rate, seed)
+    seconds = time.process_time() - began
+    scores = fitted(data.graded("test"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial.npz")
+    np.savez(partial, scores=scores, seconds=seconds)
+    partial.replace(path)
+    print(name, method, rate, seed, f"{seconds:.1f} s", flush=True)
+
+
+# ------------------------------------------------------------------------------- the methods
+
+Fitted = Callable[[Graded], Scores]
+
+
+def ours(data: Dataset, method: str, rate: float | None, seed: int) -> Fitted:
+    import rankfold as rf
+
+    settings: dict[str, Any] = {} if rate is None else {"fpr": rate}
+    model = rf.fit(method, data, seed=seed, calibration_share=0, **settings)
+    return lambda rows: model.score(rows).double().numpy()
+
+
+def lightgbm(data: Dataset, _method: str, _rate: float | None, seed: int) -> Fitted:
+    import lightgbm as library
+
+    from rankfold.methods.ordinal.boosting import matrix
+
+    n, train = len(data.candidates), data.graded("train")
+    first = train.numbers.shape[1]
+    settings: dict[str, Any] = {
+        "objective": "binary" if n == 2 else "multiclass", "num_class": 1 if n == 2 else n,
+        "num_leaves": LEAVES, "learning_rate": LR, "num_threads": 1, "force_row_wise": True,
+        "verbosity": -1, "deterministic": True, "seed": seed,
+    }  # fmt: skip
+    places = [first + c for c in range(train.categories.shape[1])]
+    sets: list[Any] = []
+    for rows in (train, data.graded("validation")):
+        before = sets[0] if sets else None
+        sets.append(
+            library.Dataset(matrix(rows), rows.grades.numpy(), before, categorical_feature=places)
+        )
+    stop = library.early_stopping(WAIT, verbose=False)
+    model = library.train(settings, sets[0], MOST, valid_sets=sets[1:], callbacks=[stop])
+
+    def score(rows: Graded) -> Scores:
+        p = np.asarray(model.predict(matrix(rows), num_threads=1), dtype=np.float64)
+        return p if n == 2 else p @ np.arange(n)
+
+    return score
+
+
+def catboost(data: Dataset, _method: str, _rate: float | None, seed: int) -> Fitted:
+    import catboost as library
+    import pandas as pd
+
+    n = len(data.candidates)
+    places = [f"c{c}" for c in range(data.graded("train").categories.shape[1])]
+
+    def frame(rows: Graded) -> Any:
+        numbers = rows.numbers if rows.images is None else rows.images.flatten(1).float()
+        table = pd.DataFrame(numbers.numpy(), columns=[f"n{i}" for i in range(numbers.shape[1])])
+        return table.assign(**{c: rows.categories[:, i].numpy() for i, c in enumerate(places)})
+
+    model = library.CatBoostClassifier(
+        iterations=MOST, learning_rate=LR, random_seed=seed, thread_count=1, verbose=False,
+        loss_function="Logloss" if n == 2 else "MultiClass", allow_writing_files=False,
+        cat_features=places,
+    )  # fmt: skip
+    train, validation = data.graded("train"), data.graded("validation")
+    model.fit(
+        frame(train), train.grades.numpy(), early_stopping_rounds=WAIT, use_best_model=True,
+        eval_set=(frame(validation), validation.grades.numpy()),
+    )  # fmt: skip
+    return lambda rows: model.predict_proba(frame(rows)) @ np.arange(n)
+
+
+FITS = {"lightgbm": lightgbm, "catboost": catboost}
+
+
+# ------------------------------------------------------------------------------- the figures
+
+
+def summary() -> dict[str, Any]:
+    """TPR at each rate, the difference to the best with its interval, CPU seconds of a fit."""
+    result: dict[str, Any] = {}
+    for name, rates in RATES.items():
+        if not (SCORES / name).exists():
+            continue
+        data = load(name)
+        rows = data.graded("test")
+        grades = rows.grades.numpy()
+        sizes = {split: len(data.graded(split)) for split in ("train", "validation", "test")}  # type: ignore[arg-type]
+        found = {str(rate): figures(name, rate, grades, len(data.candidates)) for rate in rates}
+        result[name] = {"grades": len(data.candidates), "rows": sizes, "rates": found}
+    return result
+
+
+def figures(name: str, rate: float, grades: NDArray[np.int64], n_grades: int) -> dict[str, Any]:
+    """By method: the mean over seeds, its difference to the best one, and the 95% interval."""
+    rng, values, kept = np.random.default_rng(0), {}, {}
+    weights = [
+        rng.multinomial(len(grades), np.full(len(grades), 1 / len(grades))) for _ in range(SAMPLES)
+    ]
+    for path in sorted((SCORES / name).glob("*.npz")):
+        method, of, _ = path.stem.rsplit("-", 2)
+        if of not in ("all", str(rate)):
+            continue
+        loaded = np.load(path)
+        curve = Curve(loaded["scores"], grades, n_grades)
+        tprs = np.array([curve.tpr(rate), *(curve.tpr(rate, one) for one in weights)])
+        values.setdefault(method, []).append(tprs)
+        kept.setdefault(method, []).append(float(loaded["seconds"]))
+    means = {method: np.mean(some, axis=0) for method, some in values.items()}
+    best = max(means, key=lambda method: means[method][0])
+    result = {}
+    for method, mean in sorted(means.items(), key=lambda pair: -pair[1][0]):
+        low, high = np.quantile(mean[1:] - means[best][1:], (0.025, 0.975))
+        result[method] = {
+            "tpr": round(float(mean[0]), 4), "seeds": len(values[method]),
+            "behind": [round(float(one), 4) for one in (mean[0] - means[best][0], low, high)],
+            "seconds": round(float(np.mean(kept[method])), 1),
+        }  # fmt: skip
+    return result
+
+
+class Curve:
+    """The TPR of each threshold at any rate, for weighted rows: sorted once."""
+
+    def __init__(self, scores: Scores, grades: NDArray[np.int64], n_grades: int) -> None:
+        order = np.argsort(-scores, kind="stable")
+        self.order, ordered = order, scores[order]
+        self.positive = grades[order] > np.arange(n_grades - 1)[:, None]
+        self.ends = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)  # of equal scores
+
+    def tpr(self, rate: float, weights: NDArray[np.int64] | None = None) -> float:
+        """The mean over thresholds of the largest TPR whose FPR is at most the rate."""
+        n = len(self.order)
+        weight = np.ones(n, dtype=np.int64) if weights is None else weights[self.order]
+        found = []
+        for positive in self.positive:
+            wrong = np.cumsum(weight * ~positive)[self.ends]
+            right = np.cumsum(weight * positive)[self.ends]
+            if wrong[-1] and right[-1]:
+                last = np.searchsorted(wrong, rate * wrong[-1] * (1 + 1e-12), side="right") - 1
+                found.append(right[last] / right[-1] if last >= 0 else 0.0)
+        return float(np.mean(found))
+
+
+def show(result: dict[str, Any]) -> str:
+    """A row per set and rate; a star marks the best and ties with it."""
+    methods = list(
+        dict.fromkeys(m for one in result.values() for rate in one["rates"].values() for m in rate)
+    )
+    lines = [f"| set | rate | {' | '.join(methods)} |", "|---" * (len(methods) + 2) + "|"]
+    for name, one in result.items():
+        for rate, by_method in one["rates"].items():
+            cells = [f"{by_method[m]['tpr']:.3f}{'*' if by_method[m]['behind'][2] >= 0 else ''}"
+                     if m in by_method else "" for m in methods]  # fmt: skip
+            lines.append(f"| {name} | {rate} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The softmax loss and its expansions RG2 and RGx at the scores of a fitted model; [rg2], Eq. 16.
+
+With o the scores of a query with all N candidates and I its positives, each loss is
+V(o) - mean_{y in I} o_y. V and its gradient are::
+
+    softmax   log sum_j exp o_j                                          p
+    RG2       log N + mean(o) + mean(o^2) / 2                            (1 + o) / N
+    RGx       RG2 - mean(o)^2 / 2                                        (1 + o - mean(o)) / N
+
+p is the softmax of o. The constants are those of the expansion at zero scores, so that values can
+be compared.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rankfold.config import Settings, setting
+from rankfold.tasks.diagnose.result import (
+    Chart,
+    Diagnosis,
+    DiagnosisResult,
+    Figure,
+    Line,
+    mean_of,
+    point_of,
+    rounded,
+    spaced,
+)
+from rankfold.tasks.diagnose.subject import DiagnosedModel
+from rankfold.types import Progress
+
+LOSSES = ("RG2", "RGx")
+_GOOD = 0.1  # relative error of a gradient that counts as close
+_BISECTIONS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaylorConfig(Settings):
+    """The settings of ``taylor``."""
+
+    queries: int = setting(200, at_least=2, help="queries with training pairs, drawn by the seed")
+    smallest: float = setting(0.01, above=0, help="smallest factor of the scores")
+    largest: float = setting(10.0, above=0, help="largest factor of the scores")
+    scales: int = setting(13, at_least=2, at_most=1000, help="factors between the two")
+
+
+def measure(config: TaylorConfig, subject: DiagnosedModel, progress: Progress) -> DiagnosisResult:
+    """Values, gradients and the bound of Proposition 7, by the scale of the scores."""
+    sample = subject.sampled(config.queries)
+    factors = sorted({*spaced(config.smallest, config.largest, config.scales), 1.0})
+    measured: dict[float, list[dict[str, Tensor]]] = {factor: [] for factor in factors}
+    spreads = []
+    for some, scores in sample.blocks():
+        targets = sample.targets(some)
+        spreads.append(scores.std(dim=1, correction=0))
+        for factor in factors:
+            progress("taylor: queries", some.start / len(sample.rows))
+            measured[factor].append(compare(scores * factor, targets))
+        measured[1.0][-1]["smallest eigenvalue"] = smallest_eigenvalue(scores)
+    values = {
+        factor: {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
+        for factor, blocks in measured.items()
+    }
+    return _result(values, torch.cat(spreads))
+
+
+def compare(scores: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """The differences per query from scores [B, N] and the shares of its positives [B, N].
+
+    ``gap``: the loss less softmax, in nats. ``gradient``: |g - g_softmax| / |g_softmax| of the
+    gradients in the scores. ``cosine``: of both. ``bounds``: whether RG2 is at least softmax.
+    """
+    n = scores.shape[1]
+    mean = scores.mean(dim=1, keepdim=True)
+    softmax = scores.logsumexp(dim=1)
+    quadratic = math.log(n) + mean[:, 0] + (scores**2).mean(dim=1) / 2
+    values = {"RG2": quadratic, "RGx": quadratic - mean[:, 0] ** 2 / 2}
+    exact = scores.softmax(dim=1)
+    pulls = {"RG2": (1 + scores) / n, "RGx": (1 + scores - mean) / n}
+    result = {"bounds": (quadratic >= softmax).double()}
+    length = (exact - targets).norm(dim=1).clamp(min=1e-300)
+    for name in LOSSES:
+        result[f"gap {name}"] = values[name] - softmax
+        result[f"gradient {name}"] = (pulls[name] - exact).norm(dim=1) / length
+        pull, other = pulls[name] - targets, exact - targets
+        norm = (pull.norm(dim=1) * length).clamp(min=1e-300)
+        result[f"cosine {name}"] = torch.linalg.vecdot(pull, other) / norm
+    return result
+
+
+def smallest_eigenvalue(scores: Tensor) -> Tensor:
+    """The smallest eigenvalue of A = I/N - diag p + p p^T, p the softmax of each row; [B].
+
+    A - I/N is minus the Hessian of softmax: RG2 bounds softmax from above everywhere if A is
+    positive semi-definite for every p. With p_1 >= p_2 the largest probabilities, the eigenvalue
+    lies between 1/N - p_1 and 1/N - p_2, where the secular function rises from -oo to +oo::
+
+        1 + sum_j p_j^2 / (1/N - p_j - t) = 0
+    """
+    p = scores.softmax(dim=1)
+    top = p.topk(min(2, p.shape[1]), dim=1).values
+    gap = top[:, 0] - top[:, -1]  # with equal p_1 = p_2 it is 1/N - p_1 itself
+    low, high = torch.zeros_like(gap), gap.clone()  # of t - (1/N - p_1)
+    if p.shape[1] == 1:
+        return torch.ones_like(gap)
+    away = top[:, :1] - p
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        terms = p**2 / (away - middle[:, None])
+        rising = 1 + terms.nan_to_num(nan=0.0, posinf=1e300, neginf=-1e300).sum(dim=1)
+        low, high = torch.where(rising < 0, middle, low), torch.where(rising < 0, high, middle)
+    return 1 / p.shape[1] - top[:, 0] + (low + high) / 2
+
+
+def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> DiagnosisResult:
+    own = values[1.0]
+    eigenvalues = own["smallest eigenvalue"]
+    spread = float(spreads.median())
+    good = {
+        name: max(
+            (f for f, one in values.items() if one[f"gradient {name}"].mean() <= _GOOD), default=0
+        )
+        for name in LOSSES
+    }
+    figures = {
+        "relative error of RGx's gradient": mean_of(own["gradient RGx"]),
+        "relative error of RG2's gradient": mean_of(own["gradient RG2"]),
+        "cosine of the gradients of RGx and softmax": mean_of(own["cosine RGx"]),
+        "cosine of the gradients of RG2 and softmax": mean_of(own["cosine RG2"]),
+        "RGx less softmax (nats per query)": mean_of(own["gap RGx"]),
+        "RG2 less softmax (nats per query)": mean_of(own["gap RG2"]),
+        "share of queries where RG2 bounds softmax from above": mean_of(own["bounds"]),
+        "share where I/N - diag p + p p^T is positive semi-definite": mean_of(
+            (eigenvalues >= -1e-12).double()
+        ),
+        "smallest eigenvalue, mean over queries": mean_of(eigenvalues),
+        "spread of a query's scores, median": Figure(rounded(spread)),
+        "largest factor with an RGx gradient within 10%": Figure(rounded(good["RGx"])),
+    }
+    close = own["gradient RGx"].mean() <= _GOOD
+    follows = (
+        f"At these scores (spread {spread:.3g}) the expansion is close to softmax: a fit of RG2 "
+        "or RGx follows the softmax loss."
+        if close
+        else f"These scores (spread {spread:.3g}) are beyond the expansion, which is close up to "
+        f"{good['RGx']:.2g} times them: RG2 and RGx are losses of their own here, so compare "
+        "them with softmax on validation and do not expect the same scores."
+    )
+    details = {
+        "factors": list(values),
+        "by_factor": {
+            name: [rounded(float(one[name].mean())) for one in values.values()]
+            for name in own
+            if name != "smallest eigenvalue"
+        },
+        "smallest_eigenvalues": [rounded(float(v)) for v in eigenvalues[:_MAX_LISTED]],
+    }
+    lines = [
+        Line(name, [point_of(f, one[f"gradient {name}"]) for f, one in values.items()])
+        for name in LOSSES
+    ]
+    gaps = [
+        Line(f"{name} less softmax", [point_of(f, one[f"gap {name}"]) for f, one in values.items()])
+        for name in LOSSES
+    ]
+    bounds = Line("RG2 at least softmax", [point_of(f, one["bounds"]) for f, one in values.items()])
+    across = "factor of the model's scores"
+    charts = {
+        "taylor": Chart(
+            "How far the gradients of RG2 and RGx are from softmax's",
+            across,
+            "relative error of the gradient",
+            lines,
+            log="xy",
+        ),
+        "taylor-gap": Chart("RG2 and RGx less softmax", across, "nats per query", gaps, log="x"),
+        "taylor-bound": Chart(
+            "Where RG2 bounds softmax from above",
+            across,
+            "share of queries",
+            [bounds],
+            ends=(0.0, 1.0),
+            log="x",
+        ),
+    }
+    return DiagnosisResult(figures, follows, details, charts)
+
+
+_MAX_LISTED = 200
+
+DIAGNOSIS = Diagnosis(
+    question="How close are RG2 and RGx to softmax at this model's scores?",
+    paper="rg2",
+    config=TaylorConfig,
+    measure=measure,
+    subject="model",
+    method="rg2-plain",
+)
