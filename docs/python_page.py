@@ -19,7 +19,8 @@ print(ranking.keys[0], ranking.to_polars())
 
 Everything public is in `rankfold`: `prepare`, `fit`, `evaluate`, `predict`, `extend`,
 `tune`, `compare`, `blend`, `diagnose`, `export`, `load`, `load_data`, `METHODS`, `Ranker`,
-`Grader`, `UserError`; and the [estimators](../guide/scikit-learn.md) of `rankfold.sklearn`. Wrong input raises
+`Grader`, `UserError`; and the [estimators](../guide/scikit-learn.md) of `rankfold.sklearn`.
+Wrong input raises
 `UserError`, whose `hint` says what to do. `help(rf.fit)` lists every setting of every method. An
 option has the same name on the [command line](commands.md): `query_column` is `--query-column`.
 """
