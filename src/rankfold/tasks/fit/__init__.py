@@ -27,6 +27,7 @@ from rankfold.models.grader import FITTED, Grader
 from rankfold.models.imports import NOTE, modules_of
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
+from rankfold.models.readme import DATA_SUMMARY, summary_of
 from rankfold.models.search import Filter
 from rankfold.samplers.known_positives import hits
 from rankfold.tasks.fit.plan import FitPlan, make_plan
@@ -202,6 +203,7 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
         "seed": plan.options.seed,
         "metric": plan.metric,
         "data": plan.data.fingerprint,
+        DATA_SUMMARY: summary_of(plan.data.summary),
         "asked": asdict(plan.settings),
     }
     if plan.data.kind == "graded":
