@@ -192,7 +192,7 @@ def _rank(
     keys = ranker.queries.keys if inputs.texts is None else inputs.keys
     rank = _rank_keys if inputs.texts is None else _rank_texts
     lists = rank(ranker, inputs, options, counts, reading.progress)
-    text = {"text": pl.String()} if options.with_text else {}
+    text: dict[str, pl.DataType] = {"text": pl.String()} if options.with_text else {}
     if options.min_probability is not None:
         text = {"probability": pl.Float32(), **text}
         ranker.probabilities([])  # an error comes before the search
