@@ -35,7 +35,7 @@ from rankfold.types import (
 
 _ROW_BLOCK = 2**16  # rows encoded at a time
 EncoderKind = Literal["tables", "towers"]
-_TOWERS: Mapping[Side, str] = {"query": "query_tower.", "candidate": "tower."}
+TOWERS: Mapping[Side, str] = {"query": "query_tower.", "candidate": "tower."}
 """The prefix of the names of a side's tower in a model."""
 
 
@@ -162,7 +162,7 @@ def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Inte
             "query": (inner.queries, data.query_features),
             "candidate": (inner.candidates, data.candidate_features),
         }
-        for side, prefix in _TOWERS.items():
+        for side, prefix in TOWERS.items():
             tower, features = sides[side]
             if features is None:
                 continue
@@ -219,14 +219,14 @@ def open_model(
     model: Model, encode: Callable[[Model, Features, Side], Tensor] = _encode_new
 ) -> Opened:
     """A model that was fitted with features encodes new rows; a tower is built when it is used."""
-    has_tower = any(name.startswith((*_TOWERS.values(),)) for name in model.tensors)
+    has_tower = any(name.startswith((*TOWERS.values(),)) for name in model.tensors)
     return Opened(features=partial(encode, model) if has_tower else None)
 
 
 @torch.no_grad()
 def tower_vectors(model: Model, features: Features, side: Side) -> Tensor:
     """The vectors of new rows by the tower of their side; [n, D]."""
-    prefix = _TOWERS[side]
+    prefix = TOWERS[side]
     kept = {k.removeprefix(prefix): t for k, t in model.tensors.items() if k.startswith(prefix)}
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)

@@ -91,7 +91,7 @@ def capacity(rows: Interactions, queries: Tensor, candidates: Tensor, delta: flo
     """The numbers of the bounds at P [M, K] and Q [N, K]."""
     m, n, k = len(queries), len(candidates), queries.shape[1]
     longest = float(queries.norm(dim=1).max()) * float(candidates.norm(dim=1).max())
-    loss = value(rg2(rows, 0.0), queries.double(), candidates.double()) / max(rows.n_pairs, 1)
+    loss = value(rg2(rows, 0.0), queries, candidates) / max(rows.n_pairs, 1)
     return Capacity(
         dimension=k * (m + n) * math.log(16 * math.e * m / k),
         lipschitz=2 * (2 * n**0.5 * longest + 1 + n),
