@@ -269,16 +269,16 @@ def _importance(grader: Grader, rows: Graded, comm: Comm) -> dict[str, Any] | No
     known = rows.select((rows.grades >= 0).nonzero().flatten())
     if len(known.grades.unique()) < 2:
         return None
-    values = permutation_importance(grader.score, known, len(grader.grades))
+    gains = None if grader.opened.gain is None else grader.opened.gain()
+    values = permutation_importance(grader.score, known, len(grader.grades), gains)
     names = names_of_columns(grader.columns)
     order = values.argsort(descending=True, stable=True).tolist()
     importance = {
         "by": "permutation",
         "columns": {names[place]: float(values[place]) for place in order},
     }
-    if grader.opened.gain is not None:
-        gains = grader.opened.gain().tolist()
-        importance["gain"] = {names[place]: gains[place] for place in order}
+    if gains is not None:
+        importance["gain"] = {names[place]: float(gains[place]) for place in order}
     return importance
 
 
