@@ -71,8 +71,9 @@ class History(nn.Module):
         ids, holds = padded(batch.sequences)
         counts = batch.sequences.counts()
         states = self.pool(self._read(ids) * holds[..., None], counts, self.spec.dropout)
-        holds[:, 0] &= self.reads_first
-        vectors: Tensor = states[holds]
+        learnt = holds.clone()
+        learnt[:, 0] &= self.reads_first
+        vectors: Tensor = states[learnt]
         return vectors if self.known is None else vectors + self.known(batch.queries)
 
     @property
