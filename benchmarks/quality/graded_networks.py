@@ -79,6 +79,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "odds low 1 dropout .3": {**PLE, "loss": "odds", "low": 1.0, "dropout": 0.3},
     "odds low .3 sigma .1": {**PLE, "loss": "odds", "low": 0.3, "sigma": 0.1},
     "odds low 1 start": {**PLE, "loss": "odds", "low": 1.0, "start": 0.5},
+    "odds ple low .3": {**PLE, "loss": "odds", "low": 0.3},
+    "odds ple low 1": {**PLE, "loss": "odds", "low": 1.0},
     "ce low .3": {**PLE, "low": 0.3},
     "ce low 1": {**PLE, "low": 1.0},
     "ce low .3 scale": {"low": 0.3},

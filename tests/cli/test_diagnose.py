@@ -107,6 +107,25 @@ def test_pairs_are_refused(rankfold: Command, home: Path) -> None:
     assert "needs graded rows" in done.err
 
 
+def test_a_fitted_model_is_diagnosed(rankfold: Command, home: Path) -> None:
+    words = ("diagnose", "taylor", home / "data", "--model", home / "model", "--out", home / "out")
+    done = rankfold(*words, "--set", "queries=5", "--set", "scales=3", "--json")
+    assert (done.code, done.err) == (0, "")
+    result = json.loads(done.out)
+    assert result["method"] == "rg2-plain"
+    assert result["config"]["width"] == 8
+    assert result["figures"]["relative error of RGx's gradient"]["low"] is not None
+    assert {path.name for path in (home / "out").iterdir()} == {
+        "taylor.json",
+        "taylor.svg",
+        "taylor-gap.svg",
+        "taylor-bound.svg",
+    }
+    done = rankfold(*words[:3], "--method", "cba", "--out", home / "out")
+    assert done.code == 2
+    assert "cba fits graded" in done.err
+
+
 def test_an_existing_file_is_named(rankfold: Command, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     done = rankfold("diagnose", "surrogate", "--out", tmp_path / "out")

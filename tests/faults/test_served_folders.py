@@ -80,9 +80,19 @@ def wait(address: str, outcome: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture(scope="module")
+def of_other(models: Path) -> tuple[Any, ...]:
+    with process(models / "other") as (_, address):
+        return ask(address)
+
+
 @pytest.mark.parametrize("memory", [1, 0], ids=["memory", "disk"])
 def test_no_change_of_a_served_folder_reaches_a_request(
-    memory: int, models: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    memory: int,
+    models: Path,
+    of_other: tuple[Any, ...],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     record_property("cases", len(HARMS) + 1)
     served = tmp_path / "served"
@@ -104,5 +114,4 @@ def test_no_change_of_a_served_folder_reaches_a_request(
             assert time.monotonic() < limit
         after = ask(address)
         assert running.poll() is None
-    with process(models / "other") as (_, address):
-        assert after == ask(address)
+    assert after == of_other

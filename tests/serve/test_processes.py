@@ -55,7 +55,7 @@ class Load:
 
     def _ask(self) -> None:
         with httpx.Client(base_url=self.url, timeout=60) as client:
-            while not self.done.is_set():
+            while not self.done.wait(0.02):  # leaves the processes time to start
                 try:
                     answer = client.post("/search", json=BODY)
                 except httpx.TransportError as error:

@@ -158,6 +158,7 @@ def test_swap_and_shutdown_under_load(fitted: Path, tmp_path: Path) -> None:
         body = {"queries": [3], "k": 20}
         with httpx.Client(base_url=address, timeout=20) as client:
             while True:
+                time.sleep(0.01)  # leaves the server and the fit time
                 try:
                     answer = client.post("/search", json=body)
                 except httpx.TransportError as error:

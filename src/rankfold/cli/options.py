@@ -1,9 +1,7 @@
 """Arguments and options: those that commands share, and those that a task's settings declare."""
 
-import gc
 import inspect
 import re
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields
 from functools import wraps
@@ -18,6 +16,7 @@ from typer.core import TyperCommand
 
 from rankfold.config import declarations
 from rankfold.errors import UserError
+from rankfold.interrupts import import_torch
 
 F = TypeVar("F", bound=Callable[..., None])
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder from `rankfold fit`.")]
@@ -49,14 +48,7 @@ class Command(TyperCommand):
     """
 
     def invoke(self, ctx: Any) -> Any:
-        """Import torch without a search for garbage, then run: a third less time to start."""
-        if "torch" not in sys.modules:
-            gc.disable()
-            try:
-                import_module("torch")
-                gc.freeze()
-            finally:
-                gc.enable()
+        import_torch()
         return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ and the module is in ``eval`` mode. A missing number or a new category adds noth
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ from rankfold.errors import UserError
 from rankfold.types import Graded
 
 _MAX_EMBEDDING = 24  # width of a category's embedding
+_BINS = 16  # per number, of equal shares of the training rows
+_NARROWEST = 1e-4  # width of a bin, in standard deviations
 CHANNELS = (32, 64, 128)  # of the convolution's layers
 _TIMM_PREFIX = "timm:"
 _SEPARATOR = "+"  # between the names of two encoders
@@ -46,22 +49,66 @@ class Linear(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """Embedded categories beside the numbers, then two hidden layers."""
+    """Embedded categories beside the numbers, then two hidden layers.
 
-    def __init__(self, shape: RowShape, width: int, dropout: float, rng: torch.Generator) -> None:
+    With ``bins``, a number becomes its place among the quantiles of the training rows: one value
+    per bin, 0 below it, 1 above it, the share of the bin that is below the number inside;
+    [gorishniy2022]. So a step or a peak at any quantile is a linear function. The mean over the
+    training rows is subtracted, so that a missing number is an average one.
+    """
+
+    low: Tensor  # [F, bins], where a bin begins
+    steep: Tensor  # [F, bins], 1 / its width
+    middle: Tensor  # [F, bins], the mean value of the training rows
+
+    def __init__(
+        self, shape: RowShape, width: int, dropout: float, rng: torch.Generator, *, bins: int = 0
+    ) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.dropout, self.bins = dropout, bins
         sizes = [min(_MAX_EMBEDDING, 2 + size // 2) for size in shape.levels]
         self.levels = nn.ModuleList(
             _levels(*both, rng) for both in zip(shape.levels, sizes, strict=True)
         )
-        self.first = _of_inputs(shape, sum(sizes), 4 * width, rng)
+        if bins:
+            for name in ("low", "steep", "middle"):
+                self.register_buffer(name, torch.zeros(shape.numbers, bins))
+        self.first = _of_inputs(shape, sum(sizes), 4 * width, rng, per_number=bins or 1)
         self.second = small_linear(4 * width, width, rng)
+
+    @torch.no_grad()
+    def measure(self, numbers: Tensor) -> None:
+        """The bins, from scaled numbers [n, 2 F] of training rows."""
+        if not self.bins or not len(self.low):
+            return
+        scaled, missing = numbers.chunk(2, dim=1)
+        known = scaled.masked_fill(missing > 0, torch.nan)
+        places = torch.linspace(0, 1, self.bins + 1, device=numbers.device)
+        self.middle = torch.zeros_like(self.middle)
+        edges = torch.stack([column.nanquantile(places) for column in known.T]).nan_to_num()
+        width = edges.diff(dim=1).clamp(min=_NARROWEST)  # equal edges: a step
+        self.low, self.steep = edges[:, 1:] - width, 1 / width
+        total = self._inside(scaled, missing).sum(dim=0)
+        self.middle = total / (1 - missing).sum(dim=0).clamp(min=1)[:, None]
+
+    def _inside(self, scaled: Tensor, missing: Tensor) -> Tensor:
+        """The values of all bins less their means, 0 where a number is missing; [B, F, bins]."""
+        inside = ((scaled[..., None] - self.low) * self.steep).clamp_(0, 1)
+        return (inside - self.middle) * (1 - missing[..., None])
+
+    def of_numbers(self, scaled: Tensor, missing: Tensor) -> list[Tensor]:
+        """The inputs of the first layer that come from numbers."""
+        if not self.bins:
+            return [scaled, missing]
+        return [self._inside(scaled, missing).flatten(1), missing]
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
         both = zip(self.levels, inputs.categories.unbind(dim=1), strict=True)
         parts = [F.embedding(places, levels.weight) for levels, places in both]  # type: ignore[arg-type]
-        hidden = self.first(torch.cat([inputs.numbers, *parts], dim=1)).relu()
+        numbers = (
+            self.of_numbers(*inputs.numbers.chunk(2, dim=1)) if self.bins else [inputs.numbers]
+        )
+        hidden = self.first(torch.cat([*numbers, *parts], dim=1)).relu()
         vectors: Tensor = self.second(dropout(hidden, self.dropout, rng, inputs.own)).relu()
         return dropout(vectors, self.dropout, rng, inputs.own)
 
@@ -75,7 +122,8 @@ class Perceptron(nn.Module):
         tables = [levels.get_parameter("weight") for levels in self.levels]
         widths = [table.shape[1] for table in tables]
         mean, scale = scaling.mean.clone(), scaling.scale.clone()
-        of_numbers, *of_levels = self.first.weight.split([2 * len(mean), *widths], dim=1)
+        n_inputs = (1 + (self.bins or 1)) * len(mean)
+        of_numbers, *of_levels = self.first.weight.split([n_inputs, *widths], dim=1)
 
         def padded(tensors: Sequence[Tensor]) -> list[Tensor]:
             return [F.pad(each, (0, max(widths) - each.shape[1])) for each in tensors]
@@ -94,7 +142,8 @@ class Perceptron(nn.Module):
                     hint="-1 stands for a missing or unknown one",
                 )
             levels = torch.embedding(table, rows.categories + starts).flatten(1)
-            inputs = torch.cat([*scale_numbers(rows.numbers, mean, scale), levels], dim=1)
+            numbers = self.of_numbers(*scale_numbers(rows.numbers, mean, scale))
+            inputs = torch.cat([*numbers, levels], dim=1)
             hidden = F.linear(inputs, first, bias).relu_()
             return F.linear(hidden, second, second_bias).relu_()
 
@@ -128,13 +177,19 @@ class Convolution(nn.Module):
         return vectors
 
 
-class _JoinedEncoders(nn.Module):
+class JoinedEncoders(nn.Module):
     """The vectors of several encoders side by side, and a linear map to the width."""
 
     def __init__(self, parts: Sequence[nn.Module], width: int, rng: torch.Generator) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
         self.last = small_linear(len(parts) * width, width, rng)
+
+    def measure(self, numbers: Tensor) -> None:
+        """The bins of the parts that have some."""
+        for part in self.parts:
+            if isinstance(part, Perceptron):
+                part.measure(numbers)
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
         vectors: Tensor = self.last(torch.cat([part(inputs, rng) for part in self.parts], dim=1))
@@ -145,7 +200,7 @@ def joined(*makers: RowEncoder) -> RowEncoder:
     """Several encoders, such as one of images and one of columns, as one."""
 
     def make(shape: RowShape, width: int, dropout: float, rng: torch.Generator) -> nn.Module:
-        return _JoinedEncoders([make(shape, width, dropout, rng) for make in makers], width, rng)
+        return JoinedEncoders([make(shape, width, dropout, rng) for make in makers], width, rng)
 
     return make
 
@@ -158,11 +213,14 @@ def _convolution(inputs: int, outputs: int, rng: torch.Generator) -> nn.Conv2d:
     return layer
 
 
-def _of_inputs(shape: RowShape, others: int, width: int, rng: torch.Generator) -> nn.Linear:
+def _of_inputs(
+    shape: RowShape, others: int, width: int, rng: torch.Generator, per_number: int = 1
+) -> nn.Linear:
     """A linear map of numbers, missing flags and ``others``; the weights of flags start at 0."""
-    layer = small_linear(2 * shape.numbers + others, width, rng)
+    first = per_number * shape.numbers
+    layer = small_linear(first + shape.numbers + others, width, rng)
     with torch.no_grad():
-        layer.weight[:, shape.numbers : 2 * shape.numbers] = 0
+        layer.weight[:, first : first + shape.numbers] = 0
     return layer
 
 
@@ -176,6 +234,7 @@ def _levels(size: int, width: int, rng: torch.Generator) -> nn.Embedding:
 ROW_ENCODERS: dict[str, RowEncoder] = {
     "linear": Linear,
     "mlp": Perceptron,
+    "piecewise": partial(Perceptron, bins=_BINS),
     "convolution": Convolution,
 }
 _BUILT_IN = tuple(ROW_ENCODERS)

@@ -65,21 +65,21 @@ def low_fpr_derivatives(scores: Tensor, positive: Tensor, p: Tensor) -> LowFpr:
     part = place - before
     share = positive.double() / positive.sum()
     p = p.masked_fill(positive, 0.0)
-    differences = torch.arange(1 - _KNOTS, _KNOTS, dtype=scores.dtype) * gap
-    slope = differences.sigmoid()
 
     def on_grid(weights: Tensor) -> Tensor:
         grid = scores.new_zeros(_KNOTS).scatter_add(0, before, weights * (1 - part))
         return grid.scatter_add(0, before + 1, weights * part)
 
-    def sums(side: Tensor, values: Tensor) -> Tensor:
-        """At each row, the sum over one side of the values at the differences; [n]."""
-        n = 4 * _KNOTS
-        product = torch.fft.irfft(torch.fft.rfft(side, n) * torch.fft.rfft(values, n), n)
-        at = product[_KNOTS - 1 : 2 * _KNOTS - 1]
-        return torch.lerp(at[before], at[before + 1], part)
-
-    positives, negatives, curve = on_grid(share), on_grid(p), slope * (1 - slope)
-    first = p * sums(positives, slope) - share * sums(negatives, slope.flip(0))
-    second = p * sums(positives, curve) + share * sums(negatives, curve)
-    return LowFpr(p @ sums(positives, softplus(differences)), first, second)
+    differences = torch.arange(1 - _KNOTS, _KNOTS, dtype=scores.dtype) * gap
+    slope = differences.sigmoid()
+    curve = slope * (1 - slope)
+    sides = torch.stack([on_grid(share), on_grid(p)])
+    # positives with slope, curve and cost; negatives with the slope the other way, and with curve
+    of_side = torch.tensor([0, 0, 0, 1, 1])
+    values = torch.stack([slope, curve, softplus(differences), slope.flip(0), curve])
+    n = 2 * _KNOTS  # a circle is long enough: only its second half is read
+    spectra = torch.fft.rfft(values, n) * torch.fft.rfft(sides, n)[of_side]
+    at = torch.fft.irfft(spectra, n)[:, _KNOTS - 1 : 2 * _KNOTS - 1]
+    sums = torch.lerp(at[:, before], at[:, before + 1], part)  # [5, n]
+    first = p * sums[0] - share * sums[3]
+    return LowFpr(p @ sums[2], first, p * sums[1] + share * sums[4])

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -125,9 +126,10 @@ class Grader:
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """The probability of each grade by the score [n], from isotonic regression; [n, G]."""
-        above = torch.stack([curve.at(scores) for curve in self._curves], dim=1)
-        ends = above.new_ones(len(scores), 1), above.new_zeros(len(scores), 1)
-        return -torch.cat([ends[0], above, ends[1]], dim=1).diff(dim=1)
+        own = scores.double().numpy()
+        ends = np.ones(len(own)), np.zeros(len(own))  # a grade above none, and above the last
+        above = np.stack([ends[0], *(curve.at(own) for curve in self._curves), ends[1]])
+        return torch.from_numpy((above[:-1] - above[1:]).T)
 
     @cached_property
     def profile(self) -> Profile | None:

@@ -33,6 +33,12 @@ _COUNT_SECONDS = 1.0  # to wait for the counts of a worker; then its last ones a
 _STABLE_SECONDS = 30.0  # a worker that ends sooner is started again after a pause
 _MAX_PAUSE = 30.0
 _END_SECONDS = 5.0  # beyond the grace, before a worker is killed
+_WORKER = """
+from rankfold.interrupts import import_torch
+import_torch()
+from rankfold.serve.worker import main
+main()
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -221,9 +227,11 @@ class Processes:
     def _start(self, number: int, *, replaces: bool) -> _Worker:
         ours, theirs = socket.socketpair()
         with theirs:
-            words = [sys.executable, "-m", "rankfold.serve.worker", str(theirs.fileno())]
             process = subprocess.Popen(
-                words, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0
+                [sys.executable, "-c", _WORKER, str(theirs.fileno())],
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
             )
         worker = _Worker(number, process, Channel(ours), replaces, retired=replaces)
         handles = [self.sockets[number].fileno(), self.lock]

@@ -40,6 +40,8 @@ def main() -> None:
     with library_logs(log):
         worker.run(socket.socket(fileno=listening))
     log.close()
+    sys.stdout.flush()
+    os._exit(0)  # a thread may still wait for a message
 
 
 class WorkerProcess:
@@ -134,9 +136,3 @@ class WorkerProcess:
         except (OSError, TimeoutError):
             self._asked.pop(number, None)
             raise HttpError(503, "the other processes do not answer", "try again later") from None
-
-
-if __name__ == "__main__":
-    main()
-    sys.stdout.flush()
-    os._exit(0)  # a thread may still wait for a message

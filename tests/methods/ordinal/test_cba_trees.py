@@ -82,7 +82,7 @@ def test_a_share_of_the_negatives_is_above_its_cut() -> None:
     """So the score counts the thresholds that a row passes at the rate."""
     made = data()
     train = made.graded("train")
-    model = rf.fit("cba-trees", made, rounds=20, fpr=0.1).model
+    model = rf.fit("cba-trees", made, rounds=20, fpr=0.1, score="passed").model
     outputs = boosting.open_trees(boosting.as_text(model.tensors[TREES]), 4)(train)
     for k, positive in enumerate(above(train.grades, 3)):
         share = (outputs[~positive, k] > 0).double().mean()

@@ -14,7 +14,13 @@ import torch
 import rankfold as rf
 from rankfold.methods.ordinal import boosting
 from rankfold.methods.ordinal.tree_text import head_and_trees, is_sound, write
-from rankfold.methods.ordinal.trees import TREES, TreesConfig, logistic, sum_of_sigmoids
+from rankfold.methods.ordinal.trees import (
+    TREES,
+    TreesConfig,
+    logistic,
+    of_columns,
+    sum_of_sigmoids,
+)
 from rankfold.types import Columns, Dataset, Graded, Vocabulary
 
 
@@ -200,3 +206,25 @@ def test_gains_are_lightgbms_as_shares() -> None:
     gains = torch.from_numpy(lightgbm.Booster(model_str=text).feature_importance("gain"))
     notes = model.model.notes["importance"]["gain"]
     assert [notes[name] for name in "abcd"] == pytest.approx((gains / gains.sum()).tolist())
+
+
+@pytest.mark.parametrize("n_grades", [2, 4])
+def test_contributions_add_up_to_the_score(n_grades: int) -> None:
+    """The rest is the same for all rows; noise and known levels move little."""
+    made = data(n_grades)
+    model = rf.fit("trees", made, rounds=20, lr=0.2)
+    test = made.graded("test")
+    parts = model.explain(test)
+    assert parts.shape == (600, 4)
+    rest = model.score(test) - parts.sum(dim=1)
+    torch.testing.assert_close(rest, rest[:1].expand(600), rtol=0, atol=1e-6)
+    missing = test.numbers[:, 2].isnan()
+    assert parts[missing, 2].min() > 0 > parts[~missing, 2].mean()
+
+
+def test_contributions_of_a_row_like_the_mean_are_finite() -> None:
+    parts = torch.zeros(1, 2, 4, dtype=torch.float64)
+    parts[0, 0] = torch.tensor([1e-9, 1.0, -1.0, 0.5])
+    assert of_columns(parts).isfinite().all()
+    slope = float(torch.tensor(0.5).sigmoid() * (1 - torch.tensor(0.5).sigmoid()))
+    assert float(of_columns(parts)[0, 1]) == pytest.approx(slope, rel=1e-5)

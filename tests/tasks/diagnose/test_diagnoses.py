@@ -4,16 +4,21 @@ import json
 import math
 import random
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import polars as pl
 import pytest
 from linear_grades import data_of
 from scored_models import model_of_scores
+from siamese_samples import SHORT, topics
+from siamese_samples import SMALL as SMALL_TEXTS
 
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods import find_method
+from rankfold.models.grader import Grader
+from rankfold.models.ranker import Ranker
 from rankfold.report.pictures import diagnosis_svg
 from rankfold.tasks.diagnose import DIAGNOSES, diagnose
 from rankfold.tasks.diagnose.result import DiagnosisResult
@@ -24,6 +29,14 @@ MORE: dict[str, dict[str, object]] = {
     "ranks": {**SMALL, "rows": 20},
     "whiteness": {**SMALL, "rows": 20, "window": 30},
     "surrogate": {"scores": 50},
+    "convergence": {"width": 3, "sweeps": 6, "newton": 4, "adam": 5},
+    "consistency": {"planted": 30},
+    "generalisation": {},
+    "negatives": {"width": 3, "sweeps": 3, "negatives": "1,1000"},
+    "conditions": {"sigmas": 3},
+    "batch-size": {"batches": "32,64", "epochs": 1, "width": 4},
+    "bounds": {},
+    "proposition": {**SMALL, "rows": 20, "others": 50},
     "taylor": {"queries": 20, "scales": 3},
     "limits": {"queries": 2, "batches": "8,64", "draws": 1024},
     "bias": {"queries": 2, "batches": "8,64", "draws": 1024},
@@ -34,6 +47,16 @@ MORE: dict[str, dict[str, object]] = {
 def pairs() -> Dataset:
     """Two groups of queries that choose from two groups of candidates."""
     return rf.prepare(pl.DataFrame(planted_pairs()), seed=0)
+
+
+@cache
+def fitted_grader() -> Grader:
+    return rf.fit("cba", data_of(), **SMALL)
+
+
+@cache
+def fitted_labels() -> Ranker:
+    return rf.fit("siamesexml", topics(), **SMALL_TEXTS, **SHORT)
 
 
 def planted_pairs() -> dict[str, list[str]]:
@@ -51,6 +74,10 @@ def run(name: str, pairs: Dataset) -> DiagnosisResult:
     if diagnosis.subject == "model" and diagnosis.data == "interactions":
         known, model = model_of_scores(1.0)
         return diagnose(name, known, MORE[name], model=model)
+    if diagnosis.data == "texts":
+        return diagnose(name, topics(), MORE[name], model=fitted_labels())
+    if diagnosis.subject == "model":
+        return diagnose(name, data_of(), MORE[name], model=fitted_grader())
     data = {"nothing": None, "graded": data_of(), "interactions": pairs}
     kind = "nothing" if diagnosis.subject == "nothing" else diagnosis.data
     return diagnose(name, data[kind], MORE[name])

@@ -46,18 +46,18 @@ def enumerated(estimator: str, size: int = 2) -> torch.Tensor:
 
 def test_weights_equal_an_enumeration() -> None:
     rng = torch.Generator().manual_seed(0)
-    drawn = expected_weights(SCORES[None], POPULARITY, 2, 2**19, DRAWS["multinomial"], rng)
+    drawn = expected_weights(SCORES, POPULARITY, 2, 2**19, DRAWS["multinomial"], rng)
     for name, (first, second) in drawn.items():
         expected = enumerated(name).tolist()
-        assert ((first + second) / 2)[0].tolist() == pytest.approx(expected, abs=0.004), name
+        assert ((first + second) / 2).tolist() == pytest.approx(expected, abs=0.004), name
 
 
 def test_limits_and_distance_are_the_formulas() -> None:
-    targets = limits_of(SCORES[None], POPULARITY)
+    targets = limits_of(SCORES, POPULARITY)
     for name, power, popular in (("s", 1, 0), ("2s", 2, 0), ("s + log pop", 1, 1)):
         mass = (power * SCORES).exp() * POPULARITY**popular
-        assert targets[name][0].tolist() == pytest.approx((mass / mass.sum()).tolist())
-    left, right = torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.2, 0.3, 0.5]])
+        assert targets[name].tolist() == pytest.approx((mass / mass.sum()).tolist())
+    left, right = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.2, 0.3, 0.5])
     assert total_variation(left, right).item() == pytest.approx(0.5)
 
 

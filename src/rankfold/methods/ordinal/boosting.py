@@ -142,6 +142,21 @@ def gain(text: str) -> Tensor:
     return gains / gains.sum().clamp(min=1e-300)
 
 
+def contributions(text: str) -> Callable[[Graded], Tensor]:
+    """The function from rows to what each column adds to each output, and the rest.
+
+    Shapley values of the trees, exact; [n, K, F + C + 1] float64. They add up to the outputs.
+    """
+    booster = _read(text)
+    width = booster.num_model_per_iteration()
+
+    def of_rows(rows: Graded) -> Tensor:
+        values = booster.predict(matrix(rows), pred_contrib=True, num_threads=n_threads())
+        return torch.from_numpy(np.asarray(values)).reshape(len(rows), width, -1)
+
+    return of_rows
+
+
 def as_tensor(text: str) -> Tensor:
     """A text as its bytes, as checkpoints and models hold it."""
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)

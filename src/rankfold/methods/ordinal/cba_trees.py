@@ -5,6 +5,7 @@ The trees see all rows in each round, so the ranks of the negatives are exact an
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,6 +33,11 @@ class CbaTreesConfig(TreesConfig):
     low: float = setting(
         0.3, at_least=0, help="weight of the low-FPR risk beside the logistic loss"
     )
+    score: Literal["expected", "passed"] | None = setting(
+        None,
+        help="the expected grade, or the thresholds that a row passes at the rate; none: chosen on "
+        "validation, else the expected grade",
+    )
 
 
 def low_fpr_logistic(data: Dataset, config: CbaTreesConfig) -> Loss:
@@ -46,10 +52,11 @@ def low_fpr_logistic(data: Dataset, config: CbaTreesConfig) -> Loss:
 
     All rows are ranked in every round. The weights p are constants to the derivatives.
 
-    Departs from the paper: a threshold has an output of its own, not one score for all of them.
-    The score is how many thresholds a row passes at the rate, softened::
+    Departs from the paper: a threshold has an output of its own, not one score for all of them,
+    and the logistic loss keeps the outputs log-odds. The score is the expected grade, or how many
+    thresholds a row passes at the rate, softened::
 
-        score_i = sum_k sigmoid(o_ik - c_k),    a share fpr of D-_k is above c_k
+        score_i = sum_k sigmoid(o_ik - c_k),    c_k = 0, or a share fpr of D-_k is above c_k
     """
     base, n_grades, fpr = trees.logistic(data, config), len(data.candidates), config.fpr
     train = data.graded("train").grades
@@ -76,10 +83,17 @@ def low_fpr_logistic(data: Dataset, config: CbaTreesConfig) -> Loss:
     def quality(outputs: Tensor, grades: Tensor) -> float:
         negatives = int((grades == grades.min()).sum())
         highest = GradedSpec("pauc", min(1.0, max(2 * fpr, _LEAST / negatives)))
-        scores = trees.sum_of_sigmoids(outputs - cuts(outputs, grades, fpr))
-        return graded_mean(scores, grades, n_grades, highest)
+        return graded_mean(trees.sum_of_sigmoids(outputs), grades, n_grades, highest)
 
-    return Loss(base.start, derivatives, value, quality, lambda outputs: cuts(outputs, train, fpr))
+    def chosen_cuts(outputs: Tensor, validation: Tensor | None) -> Tensor:
+        found = cuts(outputs, train, fpr)
+        if config.score is None and validation is not None:
+            grades = data.graded("validation").grades
+            is_better = quality(validation - found, grades) > quality(validation, grades)
+            return found if is_better else torch.zeros_like(found)
+        return found if config.score == "passed" else torch.zeros_like(found)
+
+    return Loss(base.start, derivatives, value, quality, chosen_cuts)
 
 
 def cuts(outputs: Tensor, grades: Tensor, fpr: float) -> Tensor:

@@ -8,13 +8,14 @@ from torch.nn import functional as F
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.row_inputs import RowShape, Scaling, random_flips
-from rankfold.encoders.rows import Perceptron, find_encoder
+from rankfold.encoders.rows import JoinedEncoders, Perceptron, find_encoder
 from rankfold.encoders.sharded_table import GatherRows
 from rankfold.errors import UserError
 from rankfold.training.batches import share_of
 from rankfold.training.loop import seeded
 from rankfold.types import Comm, Graded, OwnRows
 
+MEASURED = 20_000  # rows of a process, at least, to find the bins of numbers
 _FLIP_AXES = {"none": (), "one": (3,), "both": (2, 3)}  # of images [B, channels, height, width]
 
 
@@ -40,6 +41,13 @@ class GradingModule(nn.Module):
         self.name, self.width = encoder, width
         self.axes = _FLIP_AXES[flips]
         self.head = head
+
+    def fit_inputs(self, rows: Graded, comm: Comm) -> None:
+        """Measure the training rows of all processes: means, deviations, and bins of numbers."""
+        self.scaling.fit(rows, comm)
+        if isinstance(self.encoder, Perceptron | JoinedEncoders):
+            some = rows.select(torch.arange(0, len(rows), max(1, len(rows) // MEASURED)))
+            self.encoder.measure(comm.gather(self.scaling(some).numbers))
 
     def vectors(
         self, rows: Graded, rng: torch.Generator | None = None, own: OwnRows | None = None

@@ -47,7 +47,8 @@ class GradedConfig(Training):
     warmup: float = 1.0
     weights: Literal["none"] = setting("none", help="always none: grades are the target")
     encoder: str = setting(
-        "auto", help="row encoder: auto, linear, mlp, convolution, timm:NAME, or two joined by +"
+        "auto",
+        help="row encoder: auto, linear, mlp, piecewise, convolution, timm:NAME, two joined by +",
     )
     dropout: float = setting(0.1, at_least=0, below=1, help="share of hidden values a step drops")
     flips: Literal["none", "one", "both"] = setting("none", help="image axes mirrored at random")
@@ -110,7 +111,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     module = GradingModule(shape, encoder, head, rng, **options)
     if comm.size > 1:
         refuse_batch_norm(encoder, module)
-    module.scaling.fit(own, comm)
+    module.fit_inputs(own, comm)
     module.to(run.device)
     draws = torch.Generator(run.device).manual_seed(seed_of(run, "memory"))
     loss = recipe.loss(FitContext(module, rows, n_grades, config, draws))

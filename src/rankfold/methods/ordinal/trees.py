@@ -26,6 +26,7 @@ from rankfold.types.spaces import Range
 TREES = "trees"  # the tensor with the bytes of the trees' text
 _ROUNDS_PER_STEP = 10
 _DEFAULT_ROUNDS = 200  # where no validation rows choose
+_SMALL = 1e-6  # differences of outputs below it: the slope is the derivative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Loss(NamedTuple):
     derivatives: Derivatives  # by the outputs of the training rows
     value: Callable[[Tensor, Tensor], float]  # of any rows, from their outputs and grades
     quality: Callable[[Tensor, Tensor], float]  # of the validation rows; the highest is kept
-    cuts: Callable[[Tensor], Tensor] | None = None  # [K], what the model subtracts; of all outputs
+    cuts: Callable[[Tensor, Tensor | None], Tensor] | None = None  # what the model subtracts; [K]
 
 
 Losses = Callable[[Dataset, Any], Loss]
@@ -92,19 +93,20 @@ def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iter
                 break
         value, model = loss.value(booster.outputs(), train.grades), None
         if final:
-            settings = {**asdict(config), "rounds": kept()}
-            model = _model(name, settings, _shifted(booster.text(kept()), loss, train), data, run)
+            text, settings = booster.text(kept()), {**asdict(config), "rounds": kept()}
+            if loss.cuts is not None:
+                grown = boosting.open_trees(text, RowShape.from_rows(train, None).n_columns)
+                cuts = loss.cuts(grown(train), None if validation is None else grown(validation))
+                text = _less(text, loss.start, cuts)
+                settings["score"] = "passed" if bool(cuts.any()) else "expected"
+            model = _model(name, settings, text, data, run)
         yield Step(-(-done // _ROUNDS_PER_STEP), value, model, state_of_step, final)
 
 
-def _shifted(text: str, loss: Loss, train: Graded) -> str:
-    """The text of trees whose outputs are less by the cuts of the loss."""
-    if loss.cuts is None:
-        return text
+def _less(text: str, start: Tensor, cuts: Tensor) -> str:
+    """The text of trees whose outputs are less by the cuts."""
     head, grown = head_and_trees(text)
-    outputs = boosting.open_trees(text, RowShape.from_rows(train, None).n_columns)(train)
-    cuts = loss.cuts(outputs)
-    return write(head, [*constant_trees((loss.start - cuts).tolist()), *grown[len(cuts) :]])
+    return write(head, [*constant_trees((start - cuts).tolist()), *grown[len(cuts) :]])
 
 
 def _parameters(config: TreesConfig) -> dict[str, Any]:
@@ -138,7 +140,35 @@ def open_model(score: Score, model: Model) -> Opened:
         shape.check(rows)
         return score(outputs(rows))
 
-    return Opened(rows=scores, gain=lambda: boosting.gain(text))
+    def contributions(rows: Graded) -> Tensor:
+        shape.check(rows)
+        return of_columns(boosting.contributions(text)(rows))
+
+    return Opened(
+        rows=scores,
+        gain=lambda: boosting.gain(text),
+        contributions=contributions if shape.image is None else None,
+    )
+
+
+def of_columns(parts: Tensor) -> Tensor:
+    """What each column adds to the score; [n, K, F + C + 1] -> [n, F + C].
+
+    With a_k the last part of output k, what a row has without its columns, and o_k the sum of all::
+
+        contribution_j = sum_k parts_kj (sigmoid(o_k) - sigmoid(a_k)) / (o_k - a_k)
+
+    So the contributions add up to the score less that of the a_k. With one output: its parts.
+    """
+    columns, last = parts[..., :-1], parts[..., -1]
+    if parts.shape[1] == 1:
+        return columns[:, 0]
+    difference = columns.sum(dim=2)
+    slope = last.sigmoid() * (1 - last.sigmoid())
+    steady = difference.abs() < _SMALL
+    rise = (last + difference).sigmoid() - last.sigmoid()
+    slope = torch.where(steady, slope, rise / torch.where(steady, 1.0, difference))
+    return (columns * slope[..., None]).sum(dim=1)
 
 
 def logistic(data: Dataset, _config: TreesConfig) -> Loss:

@@ -17,7 +17,22 @@ from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.notebook import shown
-from rankfold.tasks.diagnose import bias, limits, ranks, surrogate, taylor, whiteness
+from rankfold.tasks.diagnose import (
+    batch_size,
+    bias,
+    bounds,
+    conditions,
+    consistency,
+    convergence,
+    generalisation,
+    limits,
+    negatives,
+    proposition,
+    ranks,
+    surrogate,
+    taylor,
+    whiteness,
+)
 from rankfold.tasks.diagnose.result import Diagnosis, DiagnosisResult
 from rankfold.tasks.diagnose.subject import DiagnosedData, DiagnosedModel
 from rankfold.tasks.diagnose.training import DiagnosedTraining
@@ -26,11 +41,19 @@ from rankfold.types import Dataset, Progress, Run
 
 DIAGNOSES: dict[str, Diagnosis] = {
     "taylor": taylor.DIAGNOSIS,
+    "convergence": convergence.DIAGNOSIS,
+    "consistency": consistency.DIAGNOSIS,
+    "generalisation": generalisation.DIAGNOSIS,
+    "negatives": negatives.DIAGNOSIS,
     "limits": limits.DIAGNOSIS,
     "bias": bias.DIAGNOSIS,
+    "batch-size": batch_size.DIAGNOSIS,
+    "bounds": bounds.DIAGNOSIS,
     "ranks": ranks.DIAGNOSIS,
     "whiteness": whiteness.DIAGNOSIS,
     "surrogate": surrogate.DIAGNOSIS,
+    "conditions": conditions.DIAGNOSIS,
+    "proposition": proposition.DIAGNOSIS,
 }
 DIAGNOSES |= config.plugins("rankfold.diagnoses")
 

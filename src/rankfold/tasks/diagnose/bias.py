@@ -72,12 +72,12 @@ def measure(config: BiasConfig, subject: DiagnosedModel, progress: Progress) -> 
     sizes = sizes_of("batches", config.batches)
     rng = torch.Generator().manual_seed(subject.seed)
     firsts = sample.positives.candidates[sample.positives.offsets[:-1]].long()
-    candidates = sample.candidates.double()
+    candidates = sample.candidates
     measured: dict[int, list[Bias]] = {size: [] for size in sizes}
     for place, size in enumerate(sizes):
-        for query, positive in zip(sample.queries.double(), firsts.tolist(), strict=True):
+        for query, positive in zip(sample.queries, firsts.tolist(), strict=True):
             progress(f"bias: batches of {size}", place / len(sizes))
-            scores = candidates @ query
+            scores = (candidates @ query).double()
             measured[size].append(
                 bias_of(scores, candidates, positive, popularity, size, config.draws, rng)
             )
@@ -97,8 +97,8 @@ def bias_of(
     """Bias and bound of one query, means over batches; scores [N], vectors [N, D]."""
     mass = (scores - scores.max()).exp()  # all formulas keep their value if e^s is scaled
     total, log_pop = mass.sum(), popularity.log()
-    whole = mass @ vectors
-    gradients = {form: torch.zeros_like(whole) for form in _FORMS}
+    whole = (mass.to(vectors.dtype) @ vectors).double()
+    shares = {form: torch.zeros_like(mass) for form in _FORMS}  # of the candidates' vectors
     first, second, count = 0.0, 0.0, 0
     for ids in drawn_batches(popularity, size, draws, rng):
         own, p = mass[ids], popularity[ids]
@@ -110,9 +110,8 @@ def bias_of(
         }
         for form, picked in terms.items():
             share = picked / (mass[positive] + picked.sum(dim=1, keepdim=True))
-            by_candidate = torch.zeros_like(mass).index_add_(0, ids.flatten(), share.flatten())
-            by_candidate[positive] += (1 - share.sum(dim=1)).sum()
-            gradients[form] += by_candidate @ vectors
+            shares[form].index_add_(0, ids.flatten(), share.flatten())
+            shares[form][positive] += (1 - share.sum(dim=1)).sum()
         z_b, z_bp, mixed = own.sum(dim=1), (own / p).sum(dim=1), (own * p).sum(dim=1)
         first += float(((z_bp * mixed - z_b**2) / (size * total**3)).sum())
         apart = p.amax(dim=1) - p.amin(dim=1)
@@ -120,7 +119,8 @@ def bias_of(
         count += len(ids)
     bound = whole * (first / count) + float(vectors.abs().max()) * (second / count)
     exact = whole / total
-    appendix, released = (gradients[form] / count - exact for form in _FORMS)
+    means = ((shares[form] / count).to(vectors.dtype) @ vectors for form in _FORMS)
+    appendix, released = (mean.double() - exact for mean in means)
     return Bias(appendix, released, bound)
 
 

@@ -56,33 +56,35 @@ def measure(config: LimitsConfig, subject: DiagnosedModel, progress: Progress) -
     popularity = sample.popularity()
     sizes = sizes_of("batches", config.batches)
     rng = torch.Generator().manual_seed(subject.seed)
-    scores = torch.cat([block for _, block in sample.blocks()])
-    targets = limits_of(scores, popularity)
-    distances: dict[str, dict[str, list[Tensor]]] = {
-        name: {target: [] for target in TARGETS} for name in ESTIMATORS
+    distances = {
+        name: {target: torch.zeros(len(sizes), len(sample.rows)) for target in TARGETS}
+        for name in ESTIMATORS
     }
-    noise: dict[str, list[Tensor]] = {name: [] for name in ESTIMATORS}
-    for place, size in enumerate(sizes):
-        progress(f"limits: batches of {size}", place / len(sizes))
-        halves = expected_weights(
-            scores, popularity, size, config.draws, DRAWS[config.draws_by], rng
-        )
-        for name, (first, second) in halves.items():
-            noise[name].append(total_variation(first, second) / 2)
-            for target, expected in targets.items():
-                distance = total_variation((first + second) / 2, expected)
-                distances[name][target].append(distance)
+    noise = {name: torch.zeros(len(sizes), len(sample.rows)) for name in ESTIMATORS}
+    for row, query in enumerate(sample.queries):  # the weights of all candidates, one at a time
+        scores = (sample.candidates @ query).double()
+        targets = limits_of(scores, popularity)
+        for place, size in enumerate(sizes):
+            share = (row + place / len(sizes)) / len(sample.rows)
+            progress(f"limits: batches of {size}", share)
+            draw = DRAWS[config.draws_by]
+            halves = expected_weights(scores, popularity, size, config.draws, draw, rng)
+            for name, (first, second) in halves.items():
+                noise[name][place, row] = total_variation(first, second) / 2
+                for target, expected in targets.items():
+                    distance = total_variation((first + second) / 2, expected)
+                    distances[name][target][place, row] = distance
     return _result(sizes, distances, noise)
 
 
 def limits_of(scores: Tensor, popularity: Tensor) -> dict[str, Tensor]:
-    """The three distributions of each query; [B, N]."""
+    """The three distributions of a query with scores [N]; [N] each."""
     logits = (scores, 2 * scores, scores + popularity.log())
-    return {name: one.softmax(dim=1) for name, one in zip(TARGETS, logits, strict=True)}
+    return {name: one.softmax(dim=0) for name, one in zip(TARGETS, logits, strict=True)}
 
 
 def total_variation(left: Tensor, right: Tensor) -> Tensor:
-    return (left - right).abs().sum(dim=1) / 2
+    return (left - right).abs().sum() / 2
 
 
 def expected_weights(
@@ -93,26 +95,23 @@ def expected_weights(
     draw: Draw,
     rng: torch.Generator,
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """The mean weight of each candidate over batches, from two halves of them; [B, N] each."""
+    """The mean weight of each candidate over batches, from two halves of them; [N] each."""
     sums = {name: [torch.zeros_like(scores), torch.zeros_like(scores)] for name in ESTIMATORS}
     counts = [0, 0]
     log_pop = popularity.log()
     for half in (0, 1):
         for ids in drawn_batches(popularity, size, draws // 2, rng):
             counts[half] += len(ids)
-            places = ids.flatten()
-            for row, own in enumerate(scores):
-                for name, estimate in ESTIMATORS.items():
-                    logits = estimate(own[ids], log_pop[ids], draw, rng)
-                    weights = logits.softmax(dim=1).flatten()
-                    sums[name][half][row].index_add_(0, places, weights)
+            for name, estimate in ESTIMATORS.items():
+                weights = estimate(scores[ids], log_pop[ids], draw, rng).softmax(dim=1)
+                sums[name][half].index_add_(0, ids.flatten(), weights.flatten())
     return {name: (a / counts[0], b / counts[1]) for name, (a, b) in sums.items()}
 
 
 def _result(
     sizes: list[int],
-    distances: dict[str, dict[str, list[Tensor]]],
-    noise: dict[str, list[Tensor]],
+    distances: dict[str, dict[str, Tensor]],
+    noise: dict[str, Tensor],
 ) -> DiagnosisResult:
     last = {
         name: {t: float(one[-1].mean()) for t, one in by.items()} for name, by in distances.items()

@@ -18,6 +18,11 @@ class Figure(NamedTuple):
     low: float | None = None
     high: float | None = None
 
+    def each(self, change: Callable[[float], float]) -> "Figure":
+        """The value and the ends, changed by a rising function."""
+        ends = (None if one is None else rounded(change(one)) for one in (self.low, self.high))
+        return Figure(rounded(change(self.value)), *ends)
+
     def __str__(self) -> str:
         ends = "" if self.low is None else f" ({self.low:.4g} to {self.high:.4g})"
         return f"{self.value:.4g}{ends}"

@@ -1,0 +1,79 @@
+"""The pictures of ``docs/guide/diagnose.md``: every diagnosis on bundled data.
+
+    python docs/diagnosis_pictures.py            # all, some minutes; docs/figures/diagnose-NAME.svg
+    python docs/diagnosis_pictures.py taylor     # one
+
+Prints the figures and the sentence of each, and its seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import rankfold as rf
+from rankfold.report.chart import DARK, LIGHT, _theme_css, css
+from rankfold.report.pictures import diagnosis_svg
+from rankfold.tasks.diagnose import DIAGNOSES
+
+OUT = Path(__file__).parent / "figures"
+SETTINGS: dict[str, dict[str, Any]] = {  # where the defaults are not those of the page
+    "ranks": {"epochs": 10},
+    "whiteness": {"epochs": 10, "window": 50},
+    "proposition": {"epochs": 10},
+}
+FITS: dict[str, dict[str, Any]] = {  # of the models that are diagnosed
+    "bir": {"epochs": 10},
+    "siamesexml": {"encoder": "residual"},
+}
+_NAMES = "svg .name { paint-order: stroke; stroke-width: 4px; }\n"
+
+
+@cache
+def data_for(kind: str) -> Any:
+    """Bundled data of a kind."""
+    if kind == "graded":
+        return rf.prepare(source="retinamnist")
+    if kind == "texts":
+        return rf.prepare(source="debian-tags", format="texts")
+    return rf.prepare(source="debian-seealso")
+
+
+@cache
+def model_of(method: str, kind: str) -> Any:
+    return rf.fit(method, data_for(kind), **FITS.get(method, {}))
+
+
+def make(name: str) -> None:
+    """The charts of one diagnosis, in light and in dark colours."""
+    diagnosis = DIAGNOSES[name]
+    options: dict[str, Any] = {}
+    if diagnosis.subject != "nothing":
+        options["data"] = data_for(diagnosis.data)
+    if diagnosis.subject == "model":
+        options["model"] = model_of(diagnosis.method, diagnosis.data)
+    began = perf_counter()
+    result = rf.diagnose(name, options=SETTINGS.get(name, {}), **options)
+    lines = [f"\n{name}: {diagnosis.question} ({perf_counter() - began:.0f} s)"]
+    lines += [f"  {what}: {figure}" for what, figure in result.figures.items()]
+    sys.stdout.write("\n".join([*lines, f"  {result.follows}", ""]))
+    sys.stdout.flush()
+    for stem, chart in result.charts.items():
+        svg = diagnosis_svg(chart)
+        for suffix, theme in (("", LIGHT), ("-dark", DARK)):
+            rules = f"{_theme_css(theme)}{_NAMES}"
+            (OUT / f"diagnose-{stem}{suffix}.svg").write_text(svg.replace(css(), rules))
+
+
+def main(names: Sequence[str]) -> None:
+    """Make the pictures of the named diagnoses, or of all."""
+    for name in names or DIAGNOSES:
+        make(name)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,132 @@
+"""Which batch size SSL-Pop and BIR need on a user's data: Figure 7 of [chen2022].
+
+Both are trained with every batch size for the same number of epochs, and judged on the same
+validation queries. A smaller batch takes more steps of the same epochs, so the best batch need not
+be the largest. The recommendation is the smallest batch whose difference to the best is within its
+95% interval, by a bootstrap over queries.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankfold.config import Settings, check, setting
+from rankfold.errors import UserError
+from rankfold.models.ranker import Ranker
+from rankfold.tasks.diagnose.result import (
+    Chart,
+    Diagnosis,
+    DiagnosisResult,
+    Figure,
+    Line,
+    mean_of,
+    point_of,
+    rounded,
+)
+from rankfold.tasks.diagnose.settings import sizes_of
+from rankfold.tasks.diagnose.subject import DiagnosedData
+from rankfold.tasks.evaluate_ranking import evaluate_ranking
+from rankfold.tasks.fit import fit
+from rankfold.types import Progress
+
+_METHODS = ("ssl-pop", "bir")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSizeConfig(Settings):
+    """The settings of ``batch-size``."""
+
+    batches: str = setting("256,512,1024,2048,4096,8192", help="batch sizes, ascending")
+    epochs: int = setting(4, at_least=1, help="epochs of every fit")
+    width: int = setting(32, at_least=1, help="length of the vectors")
+    lr: float = setting(0.01, above=0, help="initial learning rate")
+    scaled: bool = setting(False, help="let the rate grow with the root of the batch, from 2048")
+    metric: str = setting("ndcg@10", help="the metric on validation")
+
+    def __post_init__(self) -> None:
+        check(self)
+        sizes_of("batches", self.batches)
+
+
+def measure(config: BatchSizeConfig, subject: DiagnosedData, progress: Progress) -> DiagnosisResult:
+    """The metric per validation query of every method and batch size."""
+    if subject.data.validation is None:
+        raise UserError(
+            "batch-size needs validation pairs, and the data has none",
+            hint="prepare it with --validation-share .1",
+        )
+    sizes = sizes_of("batches", config.batches)
+    values: dict[str, dict[int, Tensor]] = {name: {} for name in _METHODS}
+    for i, name in enumerate(_METHODS):
+        for j, size in enumerate(sizes):
+            share = (i * len(sizes) + j) / (len(sizes) * len(_METHODS))
+            progress(f"batch-size: {name}, {size}", share)
+            values[name][size] = judged(config, subject, name, size)
+    return _result(config.metric, sizes, values)
+
+
+def judged(config: BatchSizeConfig, subject: DiagnosedData, name: str, size: int) -> Tensor:
+    """The metric of each validation query after a fit with this batch size; [n]."""
+    lr = config.lr * ((size / 2048) ** 0.5 if config.scaled else 1.0)
+    options = {"width": config.width, "epochs": config.epochs, "batch_size": size, "lr": lr}
+    model = fit(name, subject.data, seed=subject.seed, **options)
+    assert isinstance(model, Ranker)
+    done = evaluate_ranking(model, subject.data, split="validation", metrics=config.metric)
+    return torch.as_tensor(np.asarray(done.per_query[config.metric])).double()
+
+
+def enough(values: dict[int, Tensor]) -> int:
+    """The smallest batch that is not worse than the best beyond the interval of the difference."""
+    best = max(values, key=lambda size: float(values[size].mean()))
+    for size in sorted(values):
+        if size == best:
+            break
+        difference = mean_of(values[best] - values[size])
+        if difference.low is None or difference.low <= 0:
+            return size
+    return best
+
+
+def _result(metric: str, sizes: list[int], values: dict[str, dict[int, Tensor]]) -> DiagnosisResult:
+    recommended = {name: enough(by) for name, by in values.items()}
+    best = {name: max(by, key=lambda size: float(by[size].mean())) for name, by in values.items()}
+    winner = max(_METHODS, key=lambda name: float(values[name][best[name]].mean()))
+    figures = {f"recommended batch of {name}": Figure(float(n)) for name, n in recommended.items()}
+    for name, by in values.items():
+        figures[f"{metric} of {name} at its recommended batch"] = mean_of(by[recommended[name]])
+    for size in (sizes[0], sizes[-1]):
+        gain = values["bir"][size] - values["ssl-pop"][size]
+        figures[f"bir less ssl-pop at batches of {size:,}"] = mean_of(gain)
+    follows = (
+        f"Set batch_size={recommended[winner]} and fit {winner}: no larger batch is better than "
+        f"chance here. "
+        if recommended[winner] >= best[winner] or recommended[winner] == sizes[0]
+        else f"Set batch_size={recommended[winner]} and fit {winner}: the best, {best[winner]:,}, "
+        "is no better than chance. "
+    ) + f"For {' and '.join(f'{n} take {s:,}' for n, s in recommended.items())}."
+    details = {
+        "batches": sizes,
+        "metric": metric,
+        "values": {
+            name: [rounded(float(by[size].mean())) for size in sizes] for name, by in values.items()
+        },
+        "recommended": recommended,
+    }
+    lines = [
+        Line(name, [point_of(size, by[size]) for size in sizes]) for name, by in values.items()
+    ]
+    title = f"{metric} on validation by batch size"
+    charts = {"batch-size": Chart(title, "batch size", metric, lines, log="x")}
+    return DiagnosisResult(figures, follows, details, charts)
+
+
+DIAGNOSIS = Diagnosis(
+    question="Which batch size do ssl-pop and bir need on this data?",
+    paper="chen2022",
+    config=BatchSizeConfig,
+    measure=measure,
+    subject="data",
+    memory_settings="width or batches",
+)

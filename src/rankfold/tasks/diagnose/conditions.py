@@ -1,0 +1,239 @@
+"""The conditions of Theorem 1 of [cba] at a fitted model's scores.
+
+At a threshold with positives D+ and negatives D-, s_b the ceil(fpr |D-|)-th highest negative score,
+p the Gaussian weights, l(x) = log(1 + e^-x) and l_ij = l(s_i - s_j), the surrogate risk R_p is at
+most the exact risk R, and approaches it as the scores converge, if::
+
+    (a) l is monotone and l'^2 - l'' l >= 0, which holds for this l everywhere
+    (b) sum_j p_j s_j <= s_b
+    (c) for some u in (0, 1), v = 1 - u, over the negatives j other than b
+        (|D-| - 1) mean_ij(l_ij^(1/u))^u mean_j(p_j^(1/v))^v <= (1 - p_b) mean_i(l_ib)
+
+(c) follows from Hoelder's inequality and is sufficient, not necessary: R_p <= R is also measured.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from rankfold.config import Settings, check, setting
+from rankfold.errors import UserError
+from rankfold.losses.low_fpr import above, exact_ranks, rank_weights
+from rankfold.metrics.graded import check_fpr
+from rankfold.models.grader import Grader
+from rankfold.tasks.diagnose.result import (
+    Chart,
+    Diagnosis,
+    DiagnosisResult,
+    Figure,
+    Level,
+    Line,
+    rounded,
+    spaced,
+)
+from rankfold.tasks.diagnose.subject import DiagnosedModel
+from rankfold.tasks.statistics import interval_of, resampled
+from rankfold.types import Graded, Progress
+
+_EXPONENTS = [i / 40 for i in range(1, 40)]  # u
+_SAMPLES = 1000  # of a bootstrap
+_BLOCK = 2**22  # pairs in memory at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionsConfig(Settings):
+    """The settings of ``conditions``."""
+
+    rows: int = setting(2000, at_least=2, help="rows of the split, drawn by the seed")
+    rate: float = setting(0.01, help="beta: the tolerated false-positive rate")
+    narrowest: float = setting(0.005, above=0, help="smallest sigma")
+    widest: float = setting(0.5, above=0, help="largest sigma")
+    sigmas: int = setting(12, at_least=2, at_most=1000, help="sigmas between the two")
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_fpr(self.rate)
+
+
+class Checked(NamedTuple):
+    """The conditions at a threshold."""
+
+    mean_score: float  # the left side of (b) less the right
+    left: float  # of (c), at the u where it is least
+    right: float  # of (c)
+    surrogate: Tensor  # of R_p, per positive [n]
+    exact: Tensor  # of R, per positive [n]
+
+
+def measure(
+    config: ConditionsConfig, subject: DiagnosedModel, progress: Progress
+) -> DiagnosisResult:
+    """Both sides of every condition, by sigma, over thresholds."""
+    assert isinstance(subject.model, Grader)
+    name, rows = _rows(subject)
+    known = (rows.grades >= 0).nonzero().flatten()
+    rng = torch.Generator().manual_seed(subject.seed)
+    known = known[torch.randperm(len(known), generator=rng)[: config.rows]]
+    rows = rows.select(known)
+    scores = subject.model.score(rows).double().cpu()
+    positive = above(rows.grades, len(subject.data.candidates)).cpu()
+    usable = [side for side in positive if bool(side.any()) and int((~side).sum()) > 1]
+    if not usable:
+        raise UserError(
+            f"the {name} rows have no threshold with positives and two negatives",
+            hint="set more rows, or use data with several grades",
+        )
+    sigmas = spaced(config.narrowest, config.widest, config.sigmas)
+    checked: dict[float, list[Checked]] = {}
+    for place, sigma in enumerate(sigmas):
+        progress("conditions: sigma", place / len(sigmas))
+        checked[sigma] = [check_threshold(scores, side, config.rate, sigma) for side in usable]
+    return _result(config.rate, name, checked)
+
+
+def check_threshold(scores: Tensor, positive: Tensor, rate: float, sigma: float) -> Checked:
+    """The conditions for scores [n] and which rows are positive [n]."""
+    negatives = scores[~positive].sort(descending=True).values
+    n = len(negatives)
+    place = max(1, -(-round(rate * n * 1e9) // 10**9)) - 1  # ceil, but not of rounding
+    ranks = exact_ranks(scores, ~positive)[~positive].sort().values  # as the negatives: 0 first
+    p = rank_weights(ranks[None], torch.ones(1, n, dtype=torch.bool), rate, sigma)[0]
+    cut = negatives[place]
+    others = torch.arange(n) != place
+    own = scores[positive]
+    surrogate, exact = _weighted_losses(own, negatives, p), softplus(cut - own)
+    left = min(_left_sides(own, negatives[others], p[others]))
+    right = float((1 - p[place]) * exact.mean())
+    return Checked(float(p @ negatives - cut), left, right, surrogate, exact)
+
+
+def _weighted_losses(own: Tensor, negatives: Tensor, p: Tensor) -> Tensor:
+    """sum_j p_j l_ij of each positive, in blocks; [n]."""
+    step = max(1, _BLOCK // len(negatives))
+    blocks = [softplus(negatives[None] - some[:, None]) @ p for some in own.split(step)]
+    return torch.cat(blocks)
+
+
+def _left_sides(own: Tensor, negatives: Tensor, p: Tensor) -> list[float]:
+    """The left side of (c) for every u; powers are taken as logarithms."""
+    step = max(1, _BLOCK // len(negatives))
+    sums: list[list[Tensor]] = [[] for _ in _EXPONENTS]
+    for some in own.split(step):
+        logs = softplus(negatives[None] - some[:, None]).clamp(min=1e-300).log()
+        for u, parts in zip(_EXPONENTS, sums, strict=True):
+            parts.append((logs / u).logsumexp(dim=(0, 1)))
+    log_p, log_n = p.clamp(min=1e-300).log(), math.log(len(negatives))
+    log_pairs = math.log(len(own) * len(negatives))
+    result = []
+    for u, parts in zip(_EXPONENTS, sums, strict=True):
+        of_losses = u * (torch.stack(parts).logsumexp(dim=0) - log_pairs)
+        of_weights = (1 - u) * ((log_p / (1 - u)).logsumexp(dim=0) - log_n)
+        result.append(float((log_n + of_losses + of_weights).exp()))
+    return result
+
+
+def _rows(subject: DiagnosedModel) -> tuple[str, Graded]:
+    for name, part in (("test", subject.data.test), ("validation", subject.data.validation)):
+        if isinstance(part, Graded):
+            return name, part
+    return "train", subject.data.graded("train")
+
+
+def ratio_of(checked: Sequence[Checked]) -> Figure:
+    """R_p / R, the mean over thresholds; a bootstrap over positives."""
+    draws = []
+    for one in checked:
+        parts = [
+            (times.double() @ one.surrogate) / (times.double() @ one.exact).clamp(min=1e-300)
+            for times in resampled(len(one.exact), _SAMPLES, seed=0)
+        ]
+        draws.append(torch.cat(parts))
+    value = sum(float(one.surrogate.sum() / one.exact.sum()) for one in checked) / len(checked)
+    ends = interval_of(torch.stack(draws).mean(dim=0).numpy())
+    low, high = (None, None) if ends is None else map(rounded, ends)
+    return Figure(rounded(value), low, high)
+
+
+def _result(rate: float, split: str, checked: dict[float, list[Checked]]) -> DiagnosisResult:
+    ratios = {sigma: ratio_of(every) for sigma, every in checked.items()}
+    holder = {
+        s: max(one.left / max(one.right, 1e-300) for one in every) for s, every in checked.items()
+    }
+    means = {s: max(one.mean_score for one in every) for s, every in checked.items()}
+    spread = {s: means[s] <= 1e-12 for s in checked}
+    holds = {s: holder[s] <= 1 for s in checked}
+    below = {
+        s: all(one.surrogate.mean() <= one.exact.mean() + 1e-12 for one in every)
+        for s, every in checked.items()
+    }
+    middle = list(checked)[len(checked) // 2]
+    figures = {
+        f"surrogate over exact risk at sigma {middle:.3g}": ratios[middle],
+        "share of sigmas where (b) holds at every threshold": _share(spread),
+        "share of sigmas where (c) holds at every threshold": _share(holds),
+        "share of sigmas where the surrogate is at most the exact risk": _share(below),
+        "left over right side of (c), the least of all sigmas": Figure(
+            rounded(min(holder.values()))
+        ),
+    }
+    named = [f"{s:.3g}" for s in checked if below[s]]
+    condition = "(c) holds for some sigmas" if any(holds.values()) else "(c) holds for no sigma"
+    follows = f"On {split} rows at a rate of {rate:g} {condition}. " + (
+        f"The surrogate is at most the exact risk for sigma {named[0]} to {named[-1]}, whether "
+        "or not the theorem says so: there it is a lower bound that training can follow."
+        if named
+        else "The surrogate is above the exact risk: the loss looks at harder negatives than "
+        "the rate asks for; try a larger sigma."
+    )
+    details = {
+        "split": split,
+        "sigmas": [rounded(sigma) for sigma in checked],
+        "weighted_score_less_cut": [rounded(v) for v in means.values()],
+        "holder_left_over_right": [rounded(v) for v in holder.values()],
+        "surrogate_over_exact": [one.value for one in ratios.values()],
+    }
+    points = [(sigma, *_known(one)) for sigma, one in ratios.items()]
+    charts = {
+        "conditions": Chart(
+            f"Surrogate over exact risk at a rate of {rate:g}",
+            "sigma",
+            "ratio of the risks",
+            [Line("surrogate / exact", points)],
+            [Level("equal", 1.0)],
+            log="x",
+        ),
+        "conditions-holder": Chart(
+            "Condition (c): left over right side, the worst threshold",
+            "sigma",
+            "ratio, at most 1 if it holds",
+            [Line("left / right", list(holder.items()))],
+            [Level("holds below", 1.0)],
+            log="xy",
+        ),
+    }
+    return DiagnosisResult(figures, follows, details, charts)
+
+
+def _share(flags: dict[float, bool]) -> Figure:
+    return Figure(rounded(sum(flags.values()) / len(flags)))
+
+
+def _known(figure: Figure) -> tuple[float, ...]:
+    return tuple(one for one in figure if one is not None)
+
+
+DIAGNOSIS = Diagnosis(
+    question="Do the conditions of Theorem 1 hold for this model's scores?",
+    paper="cba",
+    config=ConditionsConfig,
+    measure=measure,
+    subject="model",
+    data="graded",
+    method="cba",
+    memory_settings="rows",
+)

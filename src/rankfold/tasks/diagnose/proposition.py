@@ -1,0 +1,205 @@
+"""How far ranks move in training, against the random walk of Proposition 1 of [cba].
+
+The proposition takes a rank for a particle that moves by ds with probability p per step of dt, and
+gives its place after a time T as normal, with ds^2 = beta dt::
+
+    variance = p beta T,  which for steps dt = 1 is T mean(d^2)
+
+d being the change in one step. beta is a constant of diffusion, not the false-positive rate.
+
+Departs from the paper: it prints p beta T / 2.
+
+The ranks of some training rows are taken at every step of the second half of training. A random
+walk has a variance that grows as T: exponent 1. Below, ranks return to where they were; above, they
+keep moving one way.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from rankfold.config import Settings, setting
+from rankfold.errors import UserError
+from rankfold.losses.low_fpr import above, exact_ranks
+from rankfold.methods.ordinal.cba import score_weights
+from rankfold.methods.ordinal.training import FitContext, GradedBatch, batches_of
+from rankfold.samplers.cross_batch_cache import CrossBatchCache
+from rankfold.tasks.diagnose.result import (
+    Chart,
+    Diagnosis,
+    DiagnosisResult,
+    Figure,
+    Line,
+    mean_of,
+    rounded,
+)
+from rankfold.tasks.diagnose.training import DiagnosedTraining, Observe, encode, train_observed
+from rankfold.tasks.statistics import interval_of, resampled
+from rankfold.types import Progress
+
+_SAMPLES = 1000  # of a bootstrap
+_LEAST = 8  # increments of a row at the longest time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropositionConfig(Settings):
+    """The settings of ``proposition``."""
+
+    rows: int = setting(100, at_least=2, help="training rows whose ranks are followed")
+    others: int = setting(400, at_least=1, help="training rows to rank them among")
+
+
+def measure(
+    config: PropositionConfig, training: DiagnosedTraining, progress: Progress
+) -> DiagnosisResult:
+    """Train, and compare the variance of increments with that of a random walk."""
+    steps = len(batches_of(training.n_rows, training.config)) * training.config.epochs
+    if steps < 2 * _LEAST:
+        raise UserError(
+            f"training has {steps} steps, and {2 * _LEAST} are needed",
+            hint="set more epochs or a smaller batch_size",
+        )
+    rows = training.sample(config.rows, "followed rows")
+    others = training.sample(config.others, "others")
+    followed: list[Tensor] = []
+    trained: list[FitContext] = []
+    places = count()
+
+    def begin(parts: FitContext, _queues: CrossBatchCache, _first: Tensor) -> Observe:
+        def observe(_seen: GradedBatch) -> None:
+            if next(places) >= steps // 2:  # the theory is not about an untrained model
+                followed.append(ranks_of(parts, rows, others))
+
+        trained.append(parts)
+        return observe
+
+    for step in train_observed(training, begin):
+        progress(f"proposition: epoch {step.number}", step.share or 0.0)
+    followed.append(ranks_of(trained[0], rows, others))
+    paths = torch.stack(followed).cpu()
+    sigma = training.config.sigma
+    per_step = training.n_rows * training.config.epochs / steps
+    age = training.config.cache * trained[0].n_grades / per_step
+    return _result(paths, sigma, age)
+
+
+def ranks_of(parts: FitContext, rows: Tensor, others: Tensor) -> Tensor:
+    """The rank of each row at the highest threshold, among the negatives of ``others``; [n]."""
+    both = torch.cat([rows, others])
+    scores = encode(parts, both) @ score_weights(parts).double()
+    negative = ~above(parts.rows.grades[both], parts.n_grades)[-1]
+    negative[: len(rows)] = False
+    return exact_ranks(scores, negative)[: len(rows)]
+
+
+def variances(paths: Tensor, spans: list[int]) -> tuple[Tensor, Tensor]:
+    """Mean squared increments of each row over T steps, and those of a random walk.
+
+    ``paths`` [S, n] are ranks by step. A random walk has T mean(d^2). Returns [n, K] each.
+    """
+    single = (paths.diff(dim=0) ** 2).mean(dim=0)
+    measured = [((paths[t:] - paths[:-t]) ** 2).mean(dim=0) for t in spans]
+    return torch.stack(measured, dim=1), torch.stack([t * single for t in spans], dim=1)
+
+
+def slope(spans: Tensor, values: Tensor) -> Tensor:
+    """The exponent of T in values [..., K], by least squares of the logarithms; [...]."""
+    x, y = spans.double().log(), values.clamp(min=1e-300).log()
+    x = x - x.mean()
+    return (y * x).sum(dim=-1) / (x**2).sum()
+
+
+def _spans(steps: int) -> list[int]:
+    """1, 2, 4, .. up to a time of which there are enough increments."""
+    return [2**i for i in range(20) if 2**i <= max(2, steps // _LEAST)]
+
+
+def _result(paths: Tensor, sigma: float | None, age: float) -> DiagnosisResult:
+    spans = _spans(len(paths) - 1)
+    measured, walk = variances(paths, spans)
+    times = torch.tensor(spans)
+    draws = [
+        slope(times, counts.double() @ measured)
+        for counts in resampled(len(measured), _SAMPLES, seed=0)
+    ]
+    exponent = float(slope(times, measured.mean(dim=0)))
+    ends = interval_of(torch.cat(draws).numpy())
+    figure = Figure(rounded(exponent), *((None, None) if ends is None else map(rounded, ends)))
+    last = spans[-1]
+    increments = (paths[last:] - paths[:-last]).flatten()
+    centred = increments - increments.mean()
+    kurtosis = float((centred**4).mean() / (centred**2).mean().clamp(min=1e-300) ** 2 - 3)
+    moving = (paths.diff(dim=0) != 0).double().mean(dim=0)
+    width = math.sqrt(float(measured.mean(dim=0)[-1]))
+    expected = math.sqrt(float(walk.mean(dim=0)[-1]))
+    figures = {
+        "exponent of time in the variance (random walk: 1)": figure,
+        "share of steps in which a rank moves (p)": mean_of(moving),
+        f"width of the increments over {last} steps": Figure(rounded(width)),
+        "width of a random walk with these steps, p beta T": Figure(rounded(expected)),
+        "width as printed, p beta T / 2": Figure(rounded(expected / math.sqrt(2))),
+        "excess kurtosis of these increments (normal: 0)": Figure(rounded(kurtosis)),
+        "age of the cache in steps, about": Figure(rounded(age)),
+    }
+    low, high = figure.low or exponent, figure.high or exponent
+    how = "as a random walk" if low <= 1 <= high else "less than" if high < 1 else "more than"
+    how = how if how.startswith("as") else f"{how} a random walk"
+    follows = (
+        f"Over {last} steps ranks move by {width:.2g}, {how} of the same steps "
+        f"({expected:.2g}). "
+        + (
+            f"That is {'within' if width <= sigma else 'beyond'} the sigma of {sigma:g}: "
+            if sigma
+            else "With the default sigma, which is set by the number of negatives, "
+        )
+        + (
+            "old ranks are good enough to weigh by."
+            if sigma is None or width <= sigma
+            else "a smaller cache, a smaller lr or a larger sigma fits better."
+        )
+    )
+    details = {
+        "spans": spans,
+        "variance": [rounded(float(v)) for v in measured.mean(dim=0)],
+        "random_walk": [rounded(float(v)) for v in walk.mean(dim=0)],
+    }
+    named = {
+        "measured": measured,
+        "random walk, p beta T": walk,
+        "as printed, p beta T / 2": walk / 2,
+    }
+    lines = [
+        Line(
+            n,
+            [
+                (float(t), max(float(v), 1e-12) ** 0.5)
+                for t, v in zip(spans, one.mean(dim=0), strict=True)
+            ],
+        )
+        for n, one in named.items()
+    ]
+    charts = {
+        "proposition": Chart(
+            "How far ranks move in training",
+            "time in steps",
+            "standard deviation of the rank",
+            lines,
+            log="xy",
+        )
+    }
+    return DiagnosisResult(figures, follows, details, charts)
+
+
+DIAGNOSIS = Diagnosis(
+    question="Do ranks move in training as the random walk of Proposition 1?",
+    paper="cba",
+    config=PropositionConfig,
+    measure=measure,
+    subject="training",
+    data="graded",
+    method="cba",
+    memory_settings="width, batch_size, cache, rows or others",
+)
