@@ -11,8 +11,8 @@ fit is a line of ``--lines``; those that are there are left out, so an interrupt
 table has means over seeds, and the paired difference to ``softmax`` with tables in units of its
 standard error.
 
-The generated sets: in ``walks`` the next candidate follows from the last, in ``drifts`` the taste of
-a query moves on, in ``tastes`` the order says nothing.
+The generated sets: in ``walks`` the next candidate follows from the last, in ``drifts`` the taste
+of a query moves on, in ``tastes`` the order says nothing.
 """
 
 from __future__ import annotations
