@@ -19,6 +19,7 @@ from rankfold.models import update
 from rankfold.models.cards import model_card
 from rankfold.models.conditions import Conditions
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.readme import readme
 from rankfold.models.reasons import CONTRIBUTIONS
 from rankfold.models.rules import Rules
 from rankfold.models.search import (
@@ -256,7 +257,8 @@ class Ranker:
         if self.saved is not None:
             files |= self.saved.files()
             meta |= self.saved.meta()
-        storage.write(Path(path), "model", meta, files)
+        sizes = {"queries": len(self.queries), "candidates": len(self.candidates)}
+        storage.write(Path(path), "model", meta, files, card=readme(self.model, sizes))
 
 
 def _listed(keys: Any) -> list[Any]:

@@ -43,7 +43,7 @@ from rankfold.types import (
 
 _ROW_BLOCK = 2**16  # rows encoded at a time
 EncoderKind = Literal["tables", "towers", "history"]
-_TOWERS: Mapping[Side, str] = {"query": "query_tower.", "candidate": "tower."}
+TOWERS: Mapping[Side, str] = {"query": "query_tower.", "candidate": "tower."}
 """The prefix of the names of a side's tower in a model."""
 
 
@@ -224,7 +224,7 @@ def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Inte
     for side, (tower, features) in sides.items():
         if features is not None:
             kept = {k: t for k, t in tower.state_dict().items() if not k.startswith("own")}
-            tensors |= {_TOWERS[side] + key: tensor.clone() for key, tensor in kept.items()}
+            tensors |= {TOWERS[side] + key: tensor.clone() for key, tensor in kept.items()}
             notes[f"{side}_columns"] = features.columns.to_json()
     return Model(name, asdict(config), tensors, notes)
 
@@ -288,7 +288,7 @@ def open_model(
 
     One with ``encoder=history`` encodes new queries by what they chose.
     """
-    has_tower = any(name.startswith((*_TOWERS.values(),)) for name in model.tensors)
+    has_tower = any(name.startswith((*TOWERS.values(),)) for name in model.tensors)
     features = partial(encode, model) if has_tower else None
     if model.config.get("encoder") != "history":
         return Opened(features=features)
@@ -299,7 +299,7 @@ def open_model(
 @torch.no_grad()
 def tower_vectors(model: Model, features: Features, side: Side) -> Tensor:
     """The vectors of new rows by the tower of their side; [n, D]."""
-    prefix = _TOWERS[side]
+    prefix = TOWERS[side]
     kept = {k.removeprefix(prefix): t for k, t in model.tensors.items() if k.startswith(prefix)}
     if side == "query" and model.config["encoder"] == "history":
         known = FeatureVectors(features, model.config["width"], torch.Generator())

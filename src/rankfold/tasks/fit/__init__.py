@@ -26,6 +26,7 @@ from rankfold.models.grader import FITTED, Grader
 from rankfold.models.imports import NOTE, modules_of
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
+from rankfold.models.readme import DATA_SUMMARY, summary_of
 from rankfold.tasks.fit.plan import FitPlan, make_plan
 from rankfold.tasks.fit.run import gather_model, make_run, refit_follows, run_steps, score_rows
 from rankfold.tasks.options import FitOptions
@@ -171,6 +172,7 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
         "seed": plan.options.seed,
         "metric": plan.metric,
         "data": plan.data.fingerprint,
+        DATA_SUMMARY: summary_of(plan.data.summary),
         "asked": asdict(plan.settings),
     }
     if plan.data.kind == "graded":
