@@ -293,6 +293,8 @@ def _make_ranker(plan: FitPlan, model: Model) -> Ranker:
         texts = {name: getattr(data, name) for name in ("tokenizer", "n_tokens")}
         texts["texts"] = data.query_texts
     seen = replace(data, excluded=None).seen("test")
+    if not model.notes.get("by_time"):
+        seen = replace(seen, times=None)
     features = data.candidate_features
     return Ranker(
         model, data.queries, data.candidates, seen, data.excluded, features=features, **texts
