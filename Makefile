@@ -48,6 +48,7 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/python -m benchmarks.figures
 	OMP_NUM_THREADS=1 $(BIN)/python docs/pictures.py
+	OMP_NUM_THREADS=1 $(BIN)/python docs/diagnosis_pictures.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	OMP_NUM_THREADS=1 $(BIN)/python docs/blocks.py
 
