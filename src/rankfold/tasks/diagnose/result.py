@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from rankfold.notebook import card
 from rankfold.tasks.statistics import mean_intervals
 from rankfold.types import Kind
 
@@ -62,6 +63,10 @@ class DiagnosisResult(NamedTuple):
     follows: str  # a sentence: what follows for the user's model
     details: dict[str, Any]  # all measurements, as JSON
     charts: dict[str, Chart]  # by file name without suffix; one has the name of the diagnosis
+
+    def _repr_html_(self) -> str:
+        facts = {name: str(figure) for name, figure in self.figures.items()}
+        return card(self.details.get("question", ""), {**facts, "what follows": self.follows})
 
     @property
     def summary(self) -> dict[str, float]:
