@@ -20,7 +20,7 @@ def on_files(files: Any, config: Any) -> Any:
 def settings_page() -> str:
     """A section per method and per diagnosis, with a table of its settings."""
     head = "# Settings\n\n    rankfold fit rg2 data --out model --set width=128\n\n"
-    head += "Every setting of every method (`rankfold methods NAME` prints them too) and diagnosis.\n"
+    head += "Every setting of every method (see also `rankfold methods NAME`) and diagnosis.\n"
     methods = "".join(
         f"\n{_section(name, f'{one.summary[0].upper()}{one.summary[1:]}.', one.config)}"
         for name, one in METHODS.items()
