@@ -61,5 +61,5 @@ def test_zero_is_included_unless_it_hides_the_differences() -> None:
 
 
 def test_large_powers_have_short_labels() -> None:
-    labels = [label for _, label in scales.logarithmic("", [1, 1e18]).ticks]
-    assert labels == ["1", "1,000", "1,000,000", "1e9", "1e12", "1e15", "1e18"]
+    labels = [label for _, label in logarithmic("", [1, 1e18]).ticks]
+    assert labels == ["1", "1,000", "1,000,000", "1,000,000,000", "1e12", "1e15", "1e18"]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-_LONG = 1e8  # powers of ten from here on are written with an exponent
+_LONG = 1e10  # powers of ten from here on are written with an exponent
 _N_TICKS = 6  # of an axis, approximately
 _LABEL_CHARACTERS = 36  # of all category labels together
 
