@@ -62,7 +62,7 @@ class ConvergenceConfig(Settings):
     newton: int = setting(15, at_least=1, help="steps of Newton-CG")
     products: int = setting(50, at_least=1, help="most products with the curvature in a step")
     adam: int = setting(200, at_least=1, help="steps of Adam")
-    lr: float = setting(0.03, above=0, help="learning rate of Adam, falling to 0")
+    lr: float = setting(1.0, above=0, help="rate of Adam, relative to the start, falling to 0")
 
 
 class Passed(NamedTuple):

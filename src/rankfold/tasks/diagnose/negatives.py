@@ -78,11 +78,13 @@ def measure(config: NegativesConfig, subject: DiagnosedData, progress: Progress)
 
 
 def starting_vectors(rows: Interactions, width: int, seed: int) -> Vectors:
-    """Small random vectors."""
+    """Random vectors whose scores are a hundredth of the mean target, N M / |D|, in size."""
     rng = torch.Generator().manual_seed(seed)
     shapes = (rows.n_queries, width), (rows.n_candidates, width)
     queries, candidates = (torch.randn(s, generator=rng, dtype=torch.float64) for s in shapes)
-    return 0.1 * queries, 0.1 * candidates
+    target = rows.n_candidates * rows.n_queries / max(1, rows.n_pairs)
+    scale = 0.1 * target**0.5 / width**0.25
+    return scale * queries, scale * candidates
 
 
 def minimise(
