@@ -24,15 +24,7 @@ from rankfold.tasks.diagnose.result import DiagnosisResult
 
 OUT = Path(__file__).parent / "figures"
 PAGE = Path(__file__).parent / "guide" / "diagnose.md"
-SETTINGS: dict[str, dict[str, Any]] = {  # where the defaults are not those of the page
-    "ranks": {"epochs": 10},
-    "whiteness": {"epochs": 10, "window": 50},
-    "proposition": {"epochs": 10},
-}
-FITS: dict[str, dict[str, Any]] = {  # of the models that are diagnosed
-    "bir": {"epochs": 10},
-    "siamesexml": {"encoder": "residual"},
-}
+FITS: dict[str, dict[str, Any]] = {"siamesexml": {"encoder": "residual"}}  # the paper's
 _NAMES = "svg .name { paint-order: stroke; stroke-width: 4px; }\n"
 
 
@@ -46,9 +38,15 @@ def data_for(kind: str) -> Any:
     return rf.prepare(source="debian-seealso")
 
 
+def model_of(name: str) -> Any:
+    """The model of a diagnosis; those with the same method share one."""
+    return _fitted(DIAGNOSES[name].method, DIAGNOSES[name].data)
+
+
 @cache
-def model_of(method: str, kind: str) -> Any:
-    return rf.fit(method, data_for(kind), **FITS.get(method, {}))
+def _fitted(method: str, kind: str) -> Any:
+    quick = next(one.quick for one in DIAGNOSES.values() if one.method == method)
+    return rf.fit(method, data_for(kind), **quick, **FITS.get(method, {}))
 
 
 def make(name: str) -> None:
@@ -58,9 +56,9 @@ def make(name: str) -> None:
     if diagnosis.subject != "nothing":
         options["data"] = data_for(diagnosis.data)
     if diagnosis.subject == "model":
-        options["model"] = model_of(diagnosis.method, diagnosis.data)
+        options["model"] = model_of(name)
     began = process_time()
-    result = rf.diagnose(name, options=SETTINGS.get(name, {}), **options)
+    result = rf.diagnose(name, **options)
     lines = [f"\n{name}: {diagnosis.question} ({process_time() - began:.0f} CPU s)"]
     lines += [f"  {what}: {figure}" for what, figure in result.figures.items()]
     sys.stdout.write("\n".join([*lines, f"  {result.follows}", ""]))

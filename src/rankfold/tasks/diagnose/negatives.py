@@ -51,7 +51,9 @@ class NegativesConfig(Settings):
     width: int = setting(16, at_least=1, help="length of the vectors")
     reg: float = setting(0.1, above=0, help="regularisation (lambda)")
     sweeps: int = setting(12, at_least=1, help="of alternating least squares, for each objective")
-    negatives: str = setting("1,10,100,1000,10000,100000", help="negatives per pair, ascending")
+    negatives: str = setting(
+        "10,100,1000,10000,100000,1000000", help="negatives per pair, ascending"
+    )
 
     def __post_init__(self) -> None:
         check(self)

@@ -201,5 +201,6 @@ DIAGNOSIS = Diagnosis(
     subject="training",
     data="graded",
     method="cba",
+    quick={"epochs": 10},
     memory_settings="width, batch_size, cache, rows or others",
 )

@@ -316,5 +316,6 @@ DIAGNOSIS = Diagnosis(
     subject="training",
     data="graded",
     method="cba",
+    quick={"epochs": 10},
     memory_settings="width, batch_size, cache or rows",
 )

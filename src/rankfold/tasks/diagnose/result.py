@@ -1,7 +1,7 @@
 """The one shape of a diagnosis: a question; numbers, a chart and a sentence as the answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -91,6 +91,8 @@ class Diagnosis:
     subject: Subject
     data: Kind = "interactions"
     method: str = ""  # the default, where a method is fitted or trained
+    quick: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the default method in place of its own, so that an answer takes seconds."""
     memory_settings: str = "queries"  # to reduce if memory is short
 
     @property
