@@ -46,7 +46,7 @@ from rankfold.tasks.diagnose.subject import DiagnosedData
 from rankfold.types import Interactions, Progress
 
 _DIGITS = 1e-12  # gaps below, relative to the start, are rounding
-_GOAL = 1e-4  # a gap to reach, for the comparison
+_GOAL = 0.01  # a gap to reach, for the comparison
 _POLISH = 4  # sweeps after the decomposition, which is in single precision
 _BUDGET = 2**28
 
