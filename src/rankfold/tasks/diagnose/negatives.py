@@ -155,7 +155,12 @@ def _result(
             f"The {_DEPTH} best candidates, sampled and full objective",
             "negatives per pair",
             "share in common",
-            [Line("common", [point_of(n, v) for n, v in zip(numbers, overlaps, strict=True)])],
+            [
+                Line(
+                    "in common with the full one",
+                    [point_of(n, v) for n, v in zip(numbers, overlaps, strict=True)],
+                )
+            ],
             [Level("90%", _CLOSE)],
             ends=(0.0, 1.0),
             log="x",

@@ -166,7 +166,10 @@ def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> Diagnosi
         "smallest_eigenvalues": [rounded(float(v)) for v in eigenvalues[:_MAX_LISTED]],
     }
     lines = [
-        Line(name, [point_of(f, one[f"gradient {name}"]) for f, one in values.items()])
+        Line(
+            f"{name} to softmax",
+            [point_of(f, one[f"gradient {name}"]) for f, one in values.items()],
+        )
         for name in LOSSES
     ]
     gaps = [
