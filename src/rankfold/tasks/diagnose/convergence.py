@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import jvp
 
 from rankfold.config import Settings, setting
 from rankfold.methods.closed_form.spectral import factors
@@ -126,8 +127,7 @@ def by_newton(
     scales = scales_of(o.rows)
     params = {"queries": start[0] * scales[0], "candidates": start[1] * scales[1]}
     yield Passed(value(o, *start), 0.0)
-    one = torch.ones(1)
-    torch.func.jvp(torch.sin, (one,), (one,))  # its first call imports for seconds
+    jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))  # the first call imports for seconds
     seconds, began = 0.0, perf_counter()
     steps = newton_cg(
         lambda p: (p["queries"] / scales[0], p["candidates"] / scales[1]),
