@@ -38,7 +38,7 @@ _METHODS = ("ssl-pop", "bir")
 class BatchSizeConfig(Settings):
     """The settings of ``batch-size``."""
 
-    batches: str = setting("256,512,1024,2048,4096,8192", help="batch sizes, ascending")
+    batches: str = setting("256,512,1024,2048", help="batch sizes, ascending")
     epochs: int = setting(4, at_least=1, help="epochs of every fit")
     width: int = setting(32, at_least=1, help="length of the vectors")
     lr: float = setting(0.01, above=0, help="initial learning rate")
