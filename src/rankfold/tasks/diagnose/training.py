@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankfold.losses.low_fpr import default_sigma
 from rankfold.methods.ordinal import cba, training
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.methods.ordinal.training import (
@@ -61,6 +62,14 @@ def train_observed(
 
     recipe = Recipe(cba.outputs, rule, cba.score)
     return training.fit("cba", recipe, fit.data, fit.config, fit.run)
+
+
+def sigma_of(parts: FitContext) -> float:
+    """The width of the Gaussian weights in use, the default if none is set."""
+    grades = parts.rows.grades
+    lowest = int((grades == grades.min()).sum())
+    width: float = parts.config.sigma or default_sigma(lowest, parts.config.fpr)
+    return width
 
 
 @torch.no_grad()
