@@ -4,6 +4,7 @@
     python -m benchmarks.quality.quadratic run [--data-sets ...] [--widths ...] [--methods ...]
     python -m benchmarks.quality.quadratic equal                  ials at irspack's own settings
     python -m benchmarks.quality.quadratic table [--write]        with those of peers/quadratic.py
+    python -m benchmarks.quality.quadratic by-width [--write]     rg2 with and without its tail
 
 Every point of a method's grid is fitted on train and scored on all validation queries after each
 sweep. The best by ndcg@20 is fitted on train and validation with ``--seeds`` seeds and scored on
@@ -46,6 +47,7 @@ DATA_SETS = ("gowalla", "amazon-electronics-10core", "amazon-book-kgat", "pinter
 PEERS = ("irspack", "implicit")
 SHOWN = ("recall@20", "ndcg@20", "ndcg@10")
 SELECTED_BY = "ndcg@20"
+WIDTHS = (16, 32, 64, 128, 256, 512, 1024)  # of rg2 by width
 PATIENCE = 2
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 MEMORY = 2**31 if DEVICE.type == "cuda" else 2**30  # bytes, for blocks
@@ -75,7 +77,7 @@ GRIDS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {  # name here: metho
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=["export", "run", "equal", "table"])
+    parser.add_argument("task", choices=["export", "run", "equal", "table", "by-width"])
     parser.add_argument("--data-sets", nargs="+", default=DATA_SETS)
     parser.add_argument("--widths", nargs="+", type=int, default=[64, 256])
     parser.add_argument("--methods", nargs="+", default=list(GRIDS))
@@ -87,6 +89,8 @@ def main() -> None:
         export(args.data_sets)
     elif args.task == "table":
         table(args.data_sets, args.widths, write=args.write)
+    elif args.task == "by-width":
+        by_width(args.data_sets, write=args.write)
     elif args.task == "equal":
         equal(args.data_sets, args.widths)
     else:
@@ -218,9 +222,9 @@ def study(name: str, method: str, width: int, seeds: int, out: Path) -> None:
     whole = replace(
         data, train=data.split("train").union(data.split("validation")), validation=None
     )
-    tested = []
+    tested = result.setdefault("test", [])
     selects = METHODS[GRIDS[method][0]].self_tuning
-    for seed in range(seeds):
+    for seed in range(len(tested), seeds):
         chosen = best["chosen"]
         if selects and seed > 0:
             first = fit(method, data, {"width": width, **best["settings"]}, seed, None).model
@@ -230,7 +234,7 @@ def study(name: str, method: str, width: int, seeds: int, out: Path) -> None:
         assert history.model is not None
         tested.append({"seed": seed, **Judged(whole, "test").means(history.model)})
         del history
-    result["test"] = tested
+        keep(path, result, name, method, width)
     result["test_mean"] = {m: mean(entry[m] for entry in tested) for m in SHOWN}
     if seeds > 1:
         result["test_spread"] = {m: stdev(entry[m] for entry in tested) for m in SHOWN}
@@ -282,6 +286,22 @@ def _table_of(names: list[str], width: int) -> str:
         if set(cells) != {"-"}:
             lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def by_width(names: list[str], *, write: bool) -> None:
+    """Test ndcg@20 of ``rg2`` with and without its tail; into the page if asked."""
+    lines = ["| width | " + " | ".join(f"{name}, tail | without" for name in names) + " |"]
+    lines.append("|---" * (2 * len(names) + 1) + "|")
+    for width in WIDTHS:
+        both = product(names, ("rankfold-rg2", "rankfold-rg2-without-tail"))
+        means = [_mean_of(who, name, width) for name, who in both]
+        cells = [page.number(one[SELECTED_BY]) if one else "-" for one in means]
+        lines.append(f"| {width} | " + " | ".join(cells) + " |")
+    text = "\n".join(lines)
+    if write:
+        page.write("by-width", text)
+    else:
+        print(text)
 
 
 def _mean_of(who: str, name: str, width: int) -> dict[str, float] | None:

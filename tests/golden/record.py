@@ -63,7 +63,7 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
     "rg2-newton": {"width": 16, "steps": 6, "products": 10},
     "siamesexml-paper": {**SIAMESE, "encoder_epochs": 10, "classifier_epochs": 2},
     "siamesexml-released": {**SIAMESE, "encoder_epochs": 6, "classifier_epochs": 2},
-    "text-linear": {"epochs": 3},
+    "text-linear": {"least": 3},
 }
 MORE: dict[str, tuple[str, dict[str, Any]]] = {  # more cases: method and settings
     "rg2 without tail": ("rg2", {**WITHOUT_TAIL, "tail": "none"}),

@@ -91,7 +91,7 @@ def fit_texts(home: Path) -> None:
         format="texts",
         candidate_texts=home / "topics.csv",
     )
-    rf.fit("text-linear", data, epochs=2).save(home / "topics")
+    rf.fit("text-linear", data).save(home / "topics")
 
 
 @pytest.fixture(scope="module")

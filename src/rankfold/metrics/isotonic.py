@@ -16,9 +16,9 @@ class Steps(NamedTuple):
     scores: Floats  # [k] ascending
     values: Floats  # [k] not descending
 
-    def at(self, scores: Tensor) -> Tensor:
-        """The values at some scores; [n] float64."""
-        return torch.from_numpy(np.interp(scores.double().numpy(), self.scores, self.values))
+    def at(self, scores: Floats) -> Floats:
+        """The values at some scores; [n]."""
+        return np.interp(scores, self.scores, self.values)
 
 
 def isotonic(scores: Tensor, positive: Tensor) -> Steps:

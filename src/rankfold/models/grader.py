@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from rankfold.models import cuts
 from rankfold.models.cards import model_card
 from rankfold.models.explain import contributions, names_of_columns, no_explanation
 from rankfold.models.opening import open_model
+from rankfold.models.readme import readme
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
@@ -125,9 +127,10 @@ class Grader:
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """The probability of each grade by the score [n], from isotonic regression; [n, G]."""
-        above = torch.stack([curve.at(scores) for curve in self._curves], dim=1)
-        ends = above.new_ones(len(scores), 1), above.new_zeros(len(scores), 1)
-        return -torch.cat([ends[0], above, ends[1]], dim=1).diff(dim=1)
+        own = scores.double().numpy()
+        ends = np.ones(len(own)), np.zeros(len(own))  # a grade above none, and above the last
+        above = np.stack([ends[0], *(curve.at(own) for curve in self._curves), ends[1]])
+        return torch.from_numpy((above[:-1] - above[1:]).T)
 
     @cached_property
     def profile(self) -> Profile | None:
@@ -243,7 +246,8 @@ class Grader:
         if TREES in tensors:  # a file that LightGBM reads
             files[TREES] = _text_file(tensors.pop(TREES))
         files["tensors"] = tensors
-        storage.write(Path(path), "model", meta, files)
+        card = readme(self.model, {"grades": len(self.grades)})
+        storage.write(Path(path), "model", meta, files, card=card)
 
 
 def _text_file(text: Tensor) -> storage.ForeignFile:

@@ -9,7 +9,16 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from rankfold.types.data import Dataset, Features, Graded, Interactions, Kind, Side, Texts
+from rankfold.types.data import (
+    Dataset,
+    Features,
+    Graded,
+    Interactions,
+    Kind,
+    Sequences,
+    Side,
+    Texts,
+)
 from rankfold.types.spaces import Space
 
 Exclude: TypeAlias = Interactions | None
@@ -46,6 +55,9 @@ class Encoder(Protocol):
     def encode_candidates(self, rows: Tensor | None) -> Tensor:
         """[...] int64 -> [..., D]; None: of all candidates, [N, D]."""
 
+    def encode_batch(self, batch: Batch) -> Tensor:
+        """The queries of a batch, as they were before they chose its candidates; [B, D]."""
+
 
 class OwnRows(NamedTuple):
     """The rows of a batch that this process holds. Random draws per row are made for all rows."""
@@ -63,6 +75,7 @@ class Batch(NamedTuple):
     queries: Tensor  # [B] int64; with several processes those of the own rows, [b]
     candidates: Tensor  # [B] int64
     own: OwnRows | None = None  # None: all rows
+    sequences: Sequences | None = None  # of whole queries, whose choices are the rows
 
     @property
     def chosen(self) -> Tensor:
@@ -311,6 +324,8 @@ class Method:
     open: Callable[[Model], Opened]
     """Builds the modules of a model, on the device of its tensors. Costly: call it once."""
     answers: tuple[Input, ...] = ()  # what its models can be queried by, besides known queries
+    answers_with: Callable[[Mapping[str, Any]], tuple[Input, ...]] = lambda _config: ()
+    """What its models can be queried by with some settings, besides that."""
     own_search: bool = False  # scores are not inner products: models bring their own search
     paper: str = ""  # a key in docs/reference/papers.md
     self_tuning: bool = False  # chooses its own settings on validation: never stopped early

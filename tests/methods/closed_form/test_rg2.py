@@ -155,6 +155,25 @@ def test_exponents_are_searched_uphill_from_the_middle(
     assert list(search.tried) == order
 
 
+def test_neighbours_of_the_winner_by_many_queries_are_tried(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first queries prefer the middle pair of exponents, the others those beyond the next."""
+    first, later = (0.1, 0.4, 0.6, 0.59, 0.55), (0.1, 0.2, 0.3, 0.5, 0.9)
+
+    def measure(scores: PathScores, points: list[PathPoint], stage: int) -> Any:
+        n = len(scores.stages[stage].queries)
+        noise = torch.where(torch.arange(n) % 2 == 0, 0.1, -0.1)
+        heights = later if stage else first
+        return {one: heights[one.place] + noise * (-1) ** one.place for one in points}
+
+    monkeypatch.setattr(PathScores, "measure", measure)
+    model = rf.fit("rg2", data, **OPTIONS, path_queries=8).model
+    pairs = {entry[:2] for entry in map(point, model.notes["path"])}
+    assert pairs == set(EXPONENTS[1:])
+    assert point(model.config)[:2] == EXPONENTS[4]
+
+
 def test_path_is_scored_on_a_sample_of_the_validation_queries(data: Dataset) -> None:
     few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
     many = rf.fit("rg2", data, **OPTIONS).model.notes["path"]

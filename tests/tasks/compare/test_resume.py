@@ -2,14 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from compared_methods import fit_broken, method_of, timeless
+from killed import kill
 from planted import groups
 
 import rankfold as rf
@@ -19,37 +19,35 @@ from rankfold.methods import METHODS
 from rankfold.tasks.compare import runner
 from rankfold.types import Dataset, Run, Step
 
-KILLED = """
-import sys, time
-import rankfold as rf
-from rankfold.tasks.compare import runner
-before = runner._fit
-def slow(plan, entry, settings, seed, report):
-    if entry.method == "bpr" and seed == 1:
-        print("fitting", flush=True)
-        time.sleep(60)
-    before(plan, entry, settings, seed, report)
-runner._fit = slow
-rf.compare(sys.argv[1], "popularity,bpr", out=sys.argv[2], seeds=2, settings={"bpr": {"epochs": 2}})
-"""
+TWO_SEEDS: dict[str, Any] = {"seeds": 2, "settings": {"bpr": {"epochs": 2}}}
+
+
+def compare_and_wait(data: Path, out: Path, waits: Path) -> None:
+    """Never fit the last model."""
+    fit = runner._fit
+
+    def fit_or_wait(plan: Any, entry: Any, settings: Any, seed: int, report: Any) -> None:
+        if entry.method == "bpr" and seed == 1:
+            waits.touch()
+            time.sleep(60)
+        fit(plan, entry, settings, seed, report)
+
+    runner._fit = fit_or_wait
+    rf.compare(data, "popularity,bpr", out=out, **TWO_SEEDS)
 
 
 def test_a_killed_comparison_is_resumed(data: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-c", KILLED, str(data), str(tmp_path / "killed")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "fitting\n"
-        process.send_signal(signal.SIGKILL)
+    waits = tmp_path / "waits"
+    kill(compare_and_wait, data, tmp_path / "killed", waits, until=waits.exists)
     runs = tmp_path / "killed" / "runs"
     done = {path: path.stat().st_mtime_ns for path in runs.glob("*/seed-*/manifest.json")}
     assert {path.parent.name for path in done} == {"seed-0", "seed-1"}
     assert len(done) == 3
     assert not (tmp_path / "killed" / "results.json").exists()
-    how = {"seeds": 2, "settings": {"bpr": {"epochs": 2}}}
-    killed = rf.compare(data, "popularity,bpr", out=tmp_path / "killed", **how)
+    killed = rf.compare(data, "popularity,bpr", out=tmp_path / "killed", **TWO_SEEDS)
     assert {path: path.stat().st_mtime_ns for path in done} == done  # nothing is run twice
     assert timeless(killed) == timeless(
-        rf.compare(data, "popularity,bpr", out=tmp_path / "other", **how)
+        rf.compare(data, "popularity,bpr", out=tmp_path / "other", **TWO_SEEDS)
     )
     assert not list(runs.glob("*/model-*"))
 

@@ -3,14 +3,12 @@
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from killed import kill_fit
 from planted import groups, split_groups
 
 import rankfold as rf
@@ -104,29 +102,12 @@ def test_a_checkpoint_of_another_fit_is_refused(data: Dataset, tmp_path: Path) -
         rf.fit("ials", split_groups(1), out=out, resume=True, **OPTIONS)
 
 
-def kill_after_checkpoint(code: str, data: Path, out: Path, delay: float = 0.0) -> None:
-    """Run ``code``, and kill it ``delay`` seconds after its first checkpoint."""
-    process = subprocess.Popen([sys.executable, "-c", code, str(data), str(out)])
-    while not checkpoint.path_of(out).exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    time.sleep(delay)
-    process.kill()
-    process.wait()
-    assert not out.exists()
-
-
 def test_killed_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
     """A process is killed once a checkpoint is on disk."""
     rf.prepare(groups(), out=tmp_path / "data")
     out = tmp_path / "model"
-    code = (
-        "import sys, time, rankfold as rf\n"
-        "data, out = sys.argv[1:]\n"
-        f"rf.fit('ials', data, out=out, checkpoint_seconds=0, "
-        f"report=lambda *_: time.sleep(.2), **{OPTIONS!r})\n"
-    )
-    kill_after_checkpoint(code, tmp_path / "data", out)
+    until = checkpoint.path_of(out).exists
+    kill_fit("ials", tmp_path / "data", out, OPTIONS, pause=0.2, until=until)
     resumed = rf.fit("ials", tmp_path / "data", out=out, resume=True, **OPTIONS)
     whole = rf.fit("ials", tmp_path / "data", **OPTIONS)
     for name, tensor in whole.model.tensors.items():
@@ -147,15 +128,9 @@ def test_killed_inside_an_epoch_and_resumed_gives_the_same_bits(
     """Killed at any batch, with the state of optimiser, sampler and schedule."""
     rf.prepare(groups(), out=tmp_path / "data")
     out, options = tmp_path / "model", {"epochs": 6, "batch_size": 64, "width": 8, **settings}
-    code = (
-        "import sys, time, rankfold as rf\n"
-        "from rankfold.training import loop\n"
-        "loop.PAUSE_SECONDS = -1.0\n"
-        "data, out = sys.argv[1:]\n"
-        f"rf.fit({method!r}, data, out=out, checkpoint_seconds=0, "
-        f"report=lambda *_: time.sleep(.01), **{options!r})\n"
-    )
-    kill_after_checkpoint(code, tmp_path / "data", out, random.Random(method).uniform(0, 0.3))
+    delay = random.Random(method).uniform(0, 0.3)
+    until = checkpoint.path_of(out).exists
+    kill_fit(method, tmp_path / "data", out, options, pause=0.01, until=until, delay=delay)
     resumed = rf.fit(method, tmp_path / "data", out=out, resume=True, **options)
     whole = rf.fit(method, tmp_path / "data", **options)
     assert resumed.model.notes["chosen"] == whole.model.notes["chosen"]

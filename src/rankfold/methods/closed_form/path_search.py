@@ -1,9 +1,10 @@
 """The search for the best point on the paths of ``rg2``.
 
 One decomposition for a pair of exponents gives a path of solutions. The pairs of exponents lie on a
-line, which is searched uphill from its middle. The points of all paths are compared on the
-validation queries (``race``), all with the tail at a few weights. At the best one, weights of the
-tail with discounts and ranks with thresholds move by turns.
+line, which is searched uphill from its middle. On a path, weights of the tail with discounts and
+ranks with thresholds move by turns: on a first sample of the validation queries, then from the best
+points of the best two pairs on more of them (``race``). The first sample may mislead about pairs.
+So if a neighbour of the winner's pair was not tried, the search goes on there.
 """
 
 from __future__ import annotations
@@ -77,17 +78,26 @@ class PathSearch:
             rows, given, self.counts, self.stages, self.config, run, self.shards
         )
         self.leaders: list[PathPoint] = []  # the best point of each pair, by the first stage
+        self.winner: PathPoint | None = None  # by many queries, of all pairs so far
         self.values: dict[PathPoint, list[Tensor]] = {}  # of the metric, a tensor for each stage
 
     def next_place(self) -> int | None:
-        """The next pair of exponents: the middle one, then the neighbours of the best."""
+        """The next pair of exponents: the middle one, then the neighbours of the best.
+
+        It is the best by the first stage, until its neighbours are known, and then by many queries.
+        """
         if not self.tried:
             return len(self.exponents) // 2
         best = max(self.tried, key=self.tried.__getitem__)
-        for place in (best + 1, best - 1):
-            if place in range(len(self.exponents)) and place not in self.tried:
-                return place
-        return None
+        missing = self.untried_beside(best) if self.winner is None else []
+        if not missing and self.leaders and len(self.tried) < len(self.exponents):
+            self.winner = self.leader_by_many()
+            missing = self.untried_beside(self.winner.place)
+        return missing[0] if missing else None
+
+    def untried_beside(self, place: int) -> list[int]:
+        near = (place + 1, place - 1)
+        return [one for one in near if one in range(len(self.exponents)) and one not in self.tried]
 
     def passes(self, place: int, inside: Mapping[str, Tensor] | None) -> Iterator[Decomposition]:
         target = Target(self.objective(place), self.run.memory_budget, self.shards)
@@ -105,24 +115,31 @@ class PathSearch:
         self.scores.solved[place] = Solved(self.objective(place), spectrum, grid)
         self.tried[place] = 0.0
         if self.stages and len(spectrum.values) > 0:
-            starts = [grid.nearest(self.leaders[-1])] if self.leaders else grid.starts()
+            before = self.winner or (self.leaders[-1] if self.leaders else None)
+            starts = grid.starts() if before is None else [grid.nearest(before)]
             tops = [self.uphill(start, n_stages=1) for start in starts]
             self.leaders.append(self.leader(tops, n_stages=1))
             self.tried[place] = mean(self.values[self.leaders[-1]][0])[0]
         order = sorted(self.scores.solved, key=lambda place: -self.tried[place])
+        if self.winner is not None:
+            order = [self.winner.place, place]
         self.scores.keep(order[:_MAX_DECOMPOSITIONS])
 
     def best(self) -> Model:
         """The model of the best point, or of the mean of those that may be."""
-        known = [point for point in self.leaders if point.place in self.scores.solved]
-        if not known:
+        if not self.leaders:
             solved = next(iter(self.scores.solved.values()))
             return self.model(solved.grid.starts()[0])
-        tops = [self.uphill(point, _UPHILL_STAGES) for point in known]
-        best = self.leader(tops, len(self.stages))
+        best = self.leader_by_many()
         grid, measure = self.scores.solved[best.place].grid, self.scores.measure
         points = dict.fromkeys([*grid.mixes(best), *grid.solutions(best)])
         return self.model(finished(choose(points, self.values, measure, len(self.stages), blend)))
+
+    def leader_by_many(self) -> PathPoint:
+        """The best point of the decompositions that are kept, by many queries."""
+        known = [point for point in self.leaders if point.place in self.scores.solved]
+        tops = [self.uphill(point, _UPHILL_STAGES) for point in known]
+        return self.leader(tops, len(self.stages))
 
     def uphill(self, point: PathPoint, n_stages: int) -> PathPoint:
         """The best point on the way of steps to better neighbours, until there is none."""

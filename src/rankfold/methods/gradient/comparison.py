@@ -23,7 +23,6 @@ from rankfold.methods.pair_weights import drawn_counts, training_rows
 from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.known_positives import hits, own
-from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.types import (
     Batch,
@@ -111,7 +110,7 @@ class Comparison:
     def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
         """The loss of each pair against its pool; [B]."""
         pool = self.pools.propose(batch, rng)
-        queries = self.encoder.encode_queries(batch.queries)
+        queries = self.encoder.encode_batch(batch)
         chosen, others = encode(self.encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
         scores = score_pool(queries, others).float()  # corrections and losses need the precision
@@ -171,11 +170,14 @@ def score_pool(queries: Tensor, candidates: Tensor) -> Tensor:
 
 
 def usable(mask: Mask, batch: Batch, pool: Pool, pairs: Interactions) -> Tensor | None:
-    """The candidates of the pool that a query may be compared with; [B, C], None: all."""
+    """The candidates of the pool that a query may be compared with; [B, C], None: all.
+
+    A batch of whole queries has many of a query's choices: all are masked.
+    """
+    if mask == "all" or batch.sequences is not None:
+        return ~hits(pairs, batch.queries, pool.ids)
     if mask == "own":
         return ~own(batch, pool.ids)
-    if mask == "all":
-        return ~hits(pairs, batch.queries, pool.ids)
     return None
 
 
@@ -206,12 +208,13 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
     comparison = Comparison(encoder, sampler, parts, config)
     task = Task(
         module=encoder,
-        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
+        batches=model.pair_batches(encoder, rows, config, run.comm),
         losses=lambda batch, rng: comparison.losses(batch, rng, rows),
         export=lambda: model.model_of(name, config, encoder, data, rows),
         memory=sampler,
         sides=model.sides_of(encoder),
         batch_candidates=comparison.pools.batch_candidates,
+        draws_elsewhere=model.has_dropout(encoder),
     )
     return train(task, config, run)
 

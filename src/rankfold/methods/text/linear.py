@@ -1,31 +1,30 @@
-"""A linear classifier over words for each candidate; it reranks shortlists of ``text-neighbours``.
+"""A linear classifier over words for each candidate that many texts chose.
 
-One-vs-all with sparse weights: a candidate has a weight for each word of the queries that chose it.
-It learns to separate these queries from near misses and from random ones.
+One against all: a candidate has a weight for each word and learns to separate the texts that chose
+it from all others. Its score is mixed with that of ``text-neighbours``, which also serves the
+candidates with few texts.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from math import log
+from functools import cached_property, partial
+from itertools import product
 from time import perf_counter
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from rankfold.config import setting
-from rankfold.kernels.topk import top_k_of
+from rankfold.kernels.sparse import row_sums
 from rankfold.methods.text import neighbours as nearby
+from rankfold.methods.text.linear_on_shortlists import open_older
 from rankfold.methods.text.neighbours import TextIndex
-from rankfold.samplers.known_positives import hits
+from rankfold.solvers.hinge import SparseRows, sparse_rows, squared_hinge
 from rankfold.training.loop import PAUSE_SECONDS, seed_of
 from rankfold.types import (
     Dataset,
     Exclude,
     Interactions,
-    Judge,
     Model,
     Opened,
     Range,
@@ -33,87 +32,80 @@ from rankfold.types import (
     Step,
     Texts,
     TopK,
+    from_pairs,
 )
 
 _ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-_DEFAULT_ALPHA = 0.5  # without validation
-_ADAGRAD_EPSILON = 1e-10
+_RARE_WEIGHTS = (0.0, 0.25, 0.5, 1.0)
+_DEFAULT_ALPHA, _DEFAULT_RARE_WEIGHT = 0.5, 0.5  # without validation
+_MOST_LABELS = 256  # in a block
+_BLOCK_NUMBERS = 2**25  # of the largest matrix of a block
+_FREQUENT = 10  # texts; candidates with fewer are rare
+_NO_CLASSIFIER = -30.0  # bias: a chance of 0
+_DRAWN = 2**10  # texts drawn for a block
+_HARDEST = 20  # texts per candidate that join after the first search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(nearby.Config):
-    """The settings of the shortlist, as in text-neighbours, and of the classifiers."""
+    """The settings of text-neighbours, and of the classifiers."""
 
-    shortlist: int = setting(100, at_least=1, help="candidates per query that classifiers score")
+    label_weight: float | None = setting(
+        None, at_least=0, help="weight of the candidates' texts; none: chosen on validation"
+    )
     alpha: float | None = setting(
         None,
         at_least=0,
         below=1,
         help="weight of the classifiers; none: chosen on validation, else .5",
     )
-    negatives: int = setting(20, at_least=1, help="near misses per query and epoch to learn from")
-    random_negatives: int = setting(5, at_least=0, help="random candidates per query and epoch")
-    reg: float = setting(1e-4, at_least=0, help="penalty on squared weights; usually below .01")
-    lr: float = setting(0.5, above=0, help="learning rate of AdaGrad, usually .1 to 1")
-    epochs: int = setting(10, at_least=1, help="passes over the training queries, at most")
-    batch_size: int = setting(256, at_least=1, help="queries per batch")
-
-
-class SparseWeights(NamedTuple):
-    """The weights of N candidates, each on some of V words."""
-
-    keys: Tensor  # [nnz] int64 ascending: candidate * V + word
-    values: Tensor  # [nnz]
-    bias: Tensor  # [N]
-    n_words: int
-
-
-class SharedWords(NamedTuple):
-    """The words of pairs (query, candidate) on which the candidate has a weight."""
-
-    pairs: Tensor  # [e], ascending
-    places: Tensor  # [e], of the weights
-    values: Tensor  # [e], of the words in the query's bag
-
-
-class Shortlist(NamedTuple):
-    """The first candidates of some queries by ``text-neighbours``, best first."""
-
-    best: TopK  # [B, K]
-    blank: Tensor  # [B], answered by popularity
+    rare_weight: float | None = setting(
+        None,
+        at_least=0,
+        help="weight of near texts for rare candidates; none: chosen on validation, else .5",
+    )
+    cost: float = setting(1.0, above=0, help="weight of the loss against the penalty; .3 to 10")
+    least: int = setting(4, at_least=1, help="texts that a candidate with a classifier has")
+    threshold: float = setting(0.05, at_least=0, help="smaller weights of words are left out")
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:
-    """Make the shortlists of the training queries, then learn from them, epoch after epoch."""
+    """Learn the classifiers, block by block; then choose their weight."""
     index = nearby.build_index(data, run.device, bigrams=config.bigrams)
     weight = nearby.choose_label_weight(index, config, data, run)
-    config = replace(config, label_weight=weight)
     learner = Learner(index, data.seen("validation").to(run.device), config, run)
     if run.resume is not None:
         learner.load(run.resume)
-    for _ in learner.find_near_misses():
-        yield learner.pause()
-    open_choice = config.alpha is None and run.judge is not None
-    choice = AlphaChoice(index, config, data, run) if open_choice else None
-    while learner.epoch < config.epochs:
-        loss = learner.learn_epoch()
-        alpha = choice.best(learner.weights) if choice is not None else config.alpha
-        settings = replace(config, alpha=_DEFAULT_ALPHA if alpha is None else alpha)
-        model = Model("text-linear", asdict(settings), learner.tensors())
-        final = learner.epoch == config.epochs
-        yield Step(learner.epoch, loss, model, learner.state, final, learner.share)
+    for _ in learner.learn():
+        yield Step(1, 0.0, None, learner.state, False, learner.share, whole=False)
+    classifiers = learner.classifiers()
+    config = replace(config, label_weight=weight)
+    config = choose_mix(index, classifiers, config, data, run)
+    model = Model("text-linear", asdict(config), to_tensors(index, classifiers))
+    yield Step(1, 0.0, model, learner.state, final=True)
 
 
-def _open_model(model: Model) -> Opened:
-    index = nearby.from_tensors(model.tensors)
-    keys, values, bias = (model.tensors[name] for name in ("weight_keys", "weights", "bias"))
-    weights = SparseWeights(keys, values, bias, len(index.idf))
-    return Opened(search_texts=partial(search, index, weights, Config(**model.config)))
+class Classifiers:
+    """The weights and biases of N candidates."""
+
+    def __init__(self, weights: Interactions, bias: Tensor, counts: Tensor) -> None:
+        """``weights`` [V, N] are by word; ``bias`` and ``counts`` of texts are [N]."""
+        self.weights, self.bias = weights, bias
+        self.rare = (counts < _FREQUENT).to(bias.dtype)  # [N]
+
+    def chances(self, bags: Texts) -> Tensor:
+        """exp(-[1 - s]_+^3) of the margins s = w_y . x + b_y; [B, N].
+
+        It is 1 from a margin of 1 on, and .37, .0003 at 0 and -1. The loss that classifiers
+        minimise is blind beyond a margin of 1, and so is this.
+        """
+        margins = nearby.cosines(bags, self.weights).add_(self.bias)
+        return margins.neg_().add_(1).clamp_(min=0).pow_(3).neg_().exp_()
 
 
 def search(
     index: TextIndex,
-    weights: SparseWeights,
+    classifiers: Classifiers,
     config: Config,
     texts: Texts,
     k: int,
@@ -121,241 +113,223 @@ def search(
 ) -> TopK:
     """The k candidates with the largest scores.
 
-    With near(x, y) the score of ``text-neighbours``, w_y and b_y the weights of a candidate, x the
-    tf-idf bag of the text, and L its shortlist: the first candidates with near > 0 that are not
-    excluded::
+    With near(x, y) the score of ``text-neighbours``, w_y and b_y the weights of a candidate, and x
+    the tf-idf bag of the text::
 
-        score(x, y) = (1 - alpha) near(x, y) + alpha [y in L] sigmoid(w_y . x + b_y)
+        score(x, y) = (1 - alpha) near(x, y) + alpha chance(x, y)
+        chance(x, y) = exp(-[1 - w_y . x - b_y]_+^3) + [n_y < 10] rare_weight near(x, y)
 
-    So no candidate outside of L comes before one inside. A text that shares no word with any other
-    gets the most popular candidates, with their counts as scores.
+    where n_y texts chose y. A candidate without a classifier lacks the first term. A text that
+    shares no word with any other gets the most popular candidates, with their counts as scores.
     """
-    alpha = config.alpha
+    alpha, rare_weight = config.alpha, config.rare_weight
     assert alpha is not None
+    assert rare_weight is not None
 
     def best_of(bags: Texts, hidden: Exclude) -> TopK:
-        first = _shortlisted(index, bags, config, max(k, config.shortlist), hidden)
-        return mixed(first, probabilities(weights, bags, first.best, config.shortlist), alpha, k)
+        near, blank = _near(index, bags, config)
+        chances = classifiers.chances(bags).addcmul_(near, rare_weight * classifiers.rare)
+        return nearby.best(_mixed(near, chances, alpha, blank), k, hidden)
 
     bags, width = nearby.bags_of(texts, index), min(k, index.chosen.n_candidates)
-    return nearby.search_blocks(bags, exclude, index.numbers, width, best_of)
+    return nearby.search_blocks(bags, exclude, _numbers(index), width, best_of)
 
 
-METHOD = replace(
-    nearby.METHOD,
-    summary="a linear classifier over words for each candidate, on a shortlist of text-neighbours",
-    config=Config,
-    fit=fit,
-    open=_open_model,
-    space={**nearby.SPACE, "lr": Range(0.1, 1.5, log=True), "reg": Range(1e-6, 0.01, log=True)},
-)
-
-
-# ---------------------------------------------------------------------------------- scores
-
-
-def _shortlisted(
-    index: TextIndex, bags: Texts, config: Config, depth: int, exclude: Interactions | None
-) -> Shortlist:
-    """The first ``depth`` candidates of a block of queries."""
+def _near(index: TextIndex, bags: Texts, config: Config) -> tuple[Tensor, Tensor]:
+    """The scores of text-neighbours [B, N], and which rows are answered by popularity [B]."""
     near, similarity = nearby.score_parts(index, bags, config.neighbours)
     scores = near.add_(similarity, alpha=config.label_weight or 0.0)
-    blank = nearby.fill_with_popular(scores, index)
-    return Shortlist(nearby.best(scores, depth, exclude), blank)
+    return scores, nearby.fill_with_popular(scores, index)
 
 
-def probabilities(weights: SparseWeights, bags: Texts, first: TopK, shortlist: int) -> Tensor:
-    """sigmoid(w_y . x + b_y) for the candidates on the shortlists, 0 for the others; [B, K]."""
-    listed = (first.scores > 0) & (first.ids >= 0)
-    listed[:, shortlist:] = False
-    rows, candidates = listed.nonzero()[:, 0], first.ids[listed]
-    scores = linear(weights, candidates, _shared_words(weights, bags, rows, candidates))
-    return torch.zeros_like(first.scores).masked_scatter_(listed, scores.sigmoid())
+def _mixed(near: Tensor, chances: Tensor, alpha: float, blank: Tensor) -> Tensor:
+    return torch.where(blank[:, None], near, torch.lerp(near, chances, alpha))
 
 
-def mixed(shortlist: Shortlist, chances: Tensor, alpha: float, k: int) -> TopK:
-    """The k best by both scores; ties by ascending id."""
-    first, blank = shortlist
-    scores = (1 - alpha) * first.scores + alpha * chances
-    scores = torch.where(blank[:, None], first.scores, scores)
-    return top_k_of(first.ids, scores.masked_fill(first.ids < 0, -torch.inf), k)
+def _numbers(index: TextIndex) -> int:
+    """Values that the scores of a query take."""
+    return index.numbers + 2 * index.chosen.n_candidates
 
 
-def linear(weights: SparseWeights, candidates: Tensor, shared: SharedWords) -> Tensor:
-    """w_y . x + b_y for pairs of a bag and one of ``candidates`` [P]; [P]."""
-    terms = shared.values * weights.values[shared.places]
-    return weights.bias[candidates].index_add(0, shared.pairs, terms)
+def choose_mix(
+    index: TextIndex, classifiers: Classifiers, config: Config, data: Dataset, run: Run
+) -> Config:
+    """The settings with both weights: the given ones, else the best on validation, else defaults.
 
-
-def _shared_words(
-    weights: SparseWeights, bags: Texts, rows: Tensor, candidates: Tensor
-) -> SharedWords:
-    """The words of bags ``rows`` [P] that have a weight of ``candidates`` [P]."""
-    spread = bags.select(rows)
-    assert spread.weights is not None
-    pairs = torch.repeat_interleave(spread.counts())
-    keys = candidates[pairs] * weights.n_words + spread.tokens
-    if len(weights.keys) == 0:
-        return SharedWords(pairs[:0], pairs[:0], spread.weights[:0])
-    places = torch.searchsorted(weights.keys, keys).clamp_(max=len(weights.keys) - 1)
-    here = (weights.keys[places] == keys).nonzero()[:, 0]
-    return SharedWords(pairs[here], places[here], spread.weights[here])
-
-
-class AlphaChoice:
-    """The validation queries with their shortlists, to choose alpha after each epoch."""
-
-    def __init__(self, index: TextIndex, config: Config, data: Dataset, run: Run) -> None:
-        assert run.judge is not None
-        self.judge: Judge = run.judge
-        self.shortlist = config.shortlist
-        texts = nearby.query_texts(data, self.judge.queries, run.device)
-        bags = nearby.bags_of(texts, index)
-        depth = max(self.judge.depth, config.shortlist)
-        self.blocks = []
-        for start, stop in nearby.query_blocks(len(bags), index.numbers, run.memory_budget):
-            queries, block = self.judge.queries[start:stop], bags.part(start, stop)
-            first = _shortlisted(index, block, config, depth, self.judge.hidden(queries))
-            self.blocks.append((queries, block, first))
-
-    def best(self, weights: SparseWeights) -> float:
-        """The alpha with the largest mean metric; ties: the smallest."""
-        totals = torch.zeros(len(_ALPHAS), dtype=torch.float64)
-        for queries, bags, first in self.blocks:
-            chances = probabilities(weights, bags, first.best, self.shortlist)
-            for place, alpha in enumerate(_ALPHAS):
-                ids = mixed(first, chances, alpha, self.judge.depth).ids
-                totals[place] += self.judge.values(queries, ids).double().sum()
-        return _ALPHAS[int(totals.argmax())]
+    Of equal ones the smallest are chosen.
+    """
+    judge = run.judge
+    default = judge is None
+    alphas = (_DEFAULT_ALPHA,) if default else _ALPHAS
+    weights = (_DEFAULT_RARE_WEIGHT,) if default else _RARE_WEIGHTS
+    alphas = alphas if config.alpha is None else (config.alpha,)
+    weights = weights if config.rare_weight is None else (config.rare_weight,)
+    mixes = list(product(alphas, weights if bool(classifiers.rare.any()) else weights[:1]))
+    totals = torch.zeros(len(mixes), dtype=torch.float64)
+    if judge is not None and len(mixes) > 1:
+        bags = nearby.bags_of(nearby.query_texts(data, judge.queries, run.device), index)
+        for start, stop in nearby.query_blocks(len(bags), _numbers(index), run.memory_budget):
+            queries, block = judge.queries[start:stop], bags.part(start, stop)
+            near, blank = _near(index, block, config)
+            chances = classifiers.chances(block)
+            for place, (alpha, weight) in enumerate(mixes):
+                others = chances.addcmul(near, weight * classifiers.rare)
+                mixed = _mixed(near, others, alpha, blank)
+                ids = nearby.best(mixed, judge.depth, judge.hidden(queries)).ids
+                totals[place] += judge.values(queries, ids).double().sum()
+    alpha, weight = mixes[int(totals.argmax())]
+    return replace(config, alpha=alpha, rare_weight=weight)
 
 
 # ---------------------------------------------------------------------------------- learning
 
 
 class Learner:
-    """The state of training. The draws of an epoch follow from its number."""
+    """The classifiers of all candidates with enough texts, the most frequent ones first."""
 
     def __init__(self, index: TextIndex, hidden: Interactions, config: Config, run: Run) -> None:
-        """``hidden`` pairs are never negatives: those of train, and excluded ones."""
-        self.index, self.hidden, self.config, self.run = index, hidden, config, run
-        rows = index.queries.transpose()
-        self.bags = Texts(rows.offsets, rows.candidates, rows.grades)
-        self.queries = index.chosen.counts().nonzero().flatten()  # those with pairs
-        n_words = len(index.idf)
-        spread = self.bags.select(index.chosen.query_of_pair().long())
-        owners = torch.repeat_interleave(index.chosen.candidates.long(), spread.counts())
-        keys = (owners * n_words + spread.tokens).unique()  # words of each candidate's queries
-        bias = torch.full((index.chosen.n_candidates,), self.log_odds, device=run.device)
-        self.weights = SparseWeights(keys, torch.zeros_like(keys, dtype=bias.dtype), bias, n_words)
-        self.squares = torch.zeros_like(self.weights.values), torch.zeros_like(bias)
-        shape = index.chosen.n_queries, min(config.negatives, index.chosen.n_candidates)
-        self.near_misses = torch.full(shape, -1, dtype=torch.int32, device=run.device)
-        self.done = 0  # queries whose near misses are known
-        self.epoch = 0  # epochs done
-
-    @property
-    def log_odds(self) -> float:
-        """log(positives / negatives), the initial value of every bias."""
-        drawn = self.config.negatives + self.config.random_negatives
-        return log(max(1, self.index.chosen.n_pairs) / (drawn * max(1, len(self.queries))))
+        """``hidden`` pairs are ignored unless they were chosen: they are excluded."""
+        self.config, self.run, self.n_words = config, run, len(index.idf)
+        labelled = index.chosen.counts().nonzero().flatten()
+        texts = index.queries.transpose()
+        self.rows = texts.select(labelled)
+        self.texts_of = index.chosen.select(labelled).transpose()
+        self.hidden_of = hidden.select(labelled).transpose()
+        counts = self.texts_of.counts()
+        order = counts.argsort(descending=True, stable=True)
+        self.order = order[counts[order] >= config.least]
+        self.block = min(_MOST_LABELS, max(1, _BLOCK_NUMBERS // max(1, self.rows.n_queries)))
+        none = torch.zeros(0, dtype=torch.int64, device=run.device)
+        self.codes, self.values = [none], [none.float()]  # word * N + candidate
+        self.bias = torch.full((len(counts),), _NO_CLASSIFIER, device=run.device)
+        self.done = 0  # of the order
 
     @property
     def share(self) -> float:
-        """The share of the work that is done; near misses count as an epoch."""
-        return (self.done / max(1, len(self.queries)) + self.epoch) / (1 + self.config.epochs)
+        """The share of the candidates that are done."""
+        return self.done / max(1, len(self.order))
 
-    def find_near_misses(self) -> Iterator[None]:
-        """The highest negatives by ``text-neighbours``; yields every second or so."""
-        began, first = perf_counter(), self.done
-        left = len(self.queries) - first
-        for start, stop in nearby.query_blocks(left, self.index.numbers, self.run.memory_budget):
-            rows = self.queries[first + start : first + stop]
-            depth, own = self.near_misses.shape[1], self.hidden.select(rows)
-            near, blank = _shortlisted(self.index, self.bags.select(rows), self.config, depth, own)
-            useful = (near.scores > 0) & ~blank[:, None]
-            self.near_misses[rows] = near.ids.where(useful, -1).int()
-            self.done = first + stop
-            if perf_counter() - began > PAUSE_SECONDS and stop < left:
+    def learn(self) -> Iterator[None]:
+        """All classifiers; yields every second or so."""
+        began = perf_counter()
+        while self.done < len(self.order):
+            candidates = self.order[self.done : self.done + self.block]
+            self.keep(candidates, *self.solved(candidates))
+            self.done += len(candidates)
+            if perf_counter() - began > PAUSE_SECONDS and self.done < len(self.order):
                 yield
                 began = perf_counter()
 
-    def learn_epoch(self) -> float:
-        """Every training query once; the mean loss of its pairs."""
-        seed = seed_of(self.run, f"epoch {self.epoch}")
-        rng = torch.Generator(self.run.device).manual_seed(seed)
-        order = self.queries[torch.randperm(len(self.queries), generator=rng, device=rng.device)]
-        total, count = 0.0, 0
-        for queries in order.split(self.config.batch_size):
-            rows, candidates, targets = self.batch(queries, rng)
-            total += self.learn(queries[rows], candidates, targets)
-            count += len(rows)
-        self.epoch += 1
-        return total / max(1, count)
+    @cached_property
+    def whole(self) -> SparseRows:
+        """All texts."""
+        return sparse_rows(self.rows)
 
-    def batch(self, queries: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Pairs of a batch: place of the query, candidate, and whether it was chosen."""
-        own = self.index.chosen.select(queries)
-        shape = len(queries), self.config.random_negatives
-        drawn = torch.randint(own.n_candidates, shape, generator=rng, device=rng.device)
-        drawn = drawn.masked_fill(hits(self.hidden, queries, drawn), -1)
-        negatives = torch.cat([self.near_misses[queries].long(), drawn], dim=1)
-        usable = negatives >= 0
-        rows = torch.cat([own.query_of_pair().long(), usable.nonzero()[:, 0]])
-        candidates = torch.cat([own.candidates.long(), negatives[usable]])
-        targets = torch.zeros(len(rows), device=rng.device)
-        targets[: own.n_pairs] = 1.0
-        return rows, candidates, targets
+    def solved(self, candidates: Tensor) -> tuple[SparseRows, Tensor]:
+        """The texts of a block's problem and the solution.
 
-    def learn(self, queries: Tensor, candidates: Tensor, targets: Tensor) -> float:
-        """A step of AdaGrad on some pairs; returns their loss.
-
-        With s = w_y . x + b_y, t the target, and W the weights on words of these pairs::
-
-            loss = sum_pairs ( log(1 + exp s) - t s ) + reg / 2 sum_{w in W} w^2
+        These are the texts of its candidates and drawn ones, then the hardest by the first
+        solution: those of other candidates inside the margin. All texts are used if these are more
+        than half of them.
         """
-        shared = _shared_words(self.weights, self.bags, queries, candidates)
-        scores = linear(self.weights, candidates, shared)
-        errors = scores.sigmoid() - targets  # the gradient by s
-        places, inverse = shared.places.unique(return_inverse=True)
-        values = self.weights.values
-        gradient = self.config.reg * values[places]
-        gradient.index_add_(0, inverse, errors[shared.pairs] * shared.values)
-        self.step(values, self.squares[0], places, gradient)
-        places, inverse = candidates.unique(return_inverse=True)
-        gradient = errors.new_zeros(len(places)).index_add_(0, inverse, errors)
-        self.step(self.weights.bias, self.squares[1], places, gradient)
-        return float((softplus(scores) - targets * scores).sum())
+        cost, every = self.config.cost, self.signs(candidates)
+        rng = torch.Generator().manual_seed(seed_of(self.run, f"texts {self.done}"))
+        drawn = torch.randperm(len(every), generator=rng)[:_DRAWN].to(every.device)
+        own = self.texts_of.select(candidates).candidates.long()
+        texts = torch.cat([own, drawn]).unique()
+        if 2 * len(texts) > len(every):
+            return self.whole, squared_hinge(self.whole, every, cost)
+        rows = sparse_rows(self.rows.select(texts))
+        a = squared_hinge(rows, every[texts], cost)
+        more = torch.cat([texts, self.hardest(rows, a, every)]).unique()
+        start = a.new_zeros(len(more), a.shape[1])
+        start[torch.searchsorted(more, texts)] = a
+        rows = sparse_rows(self.rows.select(more))
+        return rows, squared_hinge(rows, every[more], cost, start)
 
-    def step(self, values: Tensor, squares: Tensor, places: Tensor, gradient: Tensor) -> None:
-        """AdaGrad at some places: w -= lr g / sqrt(sum of all g^2 so far)."""
-        squares[places] += gradient.square()
-        values[places] -= self.config.lr * gradient / (squares[places].sqrt() + _ADAGRAD_EPSILON)
+    def signs(self, candidates: Tensor) -> Tensor:
+        """1 for texts that chose a candidate, 0 for ignored pairs, -1 for others; [M, B]."""
+        signs = torch.full((self.rows.n_queries, len(candidates)), -1.0, device=self.bias.device)
+        for pairs, sign in ((self.hidden_of, 0.0), (self.texts_of, 1.0)):
+            own = pairs.select(candidates)
+            signs[own.candidates.long(), own.query_of_pair().long()] = sign
+        return signs
 
-    def pause(self) -> Step:
-        """A step before the end of the first epoch, from which a run can be resumed."""
-        return Step(1, 0.0, None, self.state, False, self.share, whole=False)
+    def hardest(self, rows: SparseRows, a: Tensor, signs: Tensor) -> Tensor:
+        """The texts of other candidates with the largest margins above -1."""
+        places = torch.full((self.n_words,), -1, device=a.device)
+        places[rows.names] = torch.arange(len(rows.names), device=a.device)
+        words = places[self.rows.candidates.long()]
+        known = replace(self.rows, candidates=words, n_candidates=len(rows.names)).keep(words >= 0)
+        margins = row_sums(known, rows.weights(a), known.grades).add_(a.sum(dim=0))
+        best = margins.masked_fill_(signs >= 0, -torch.inf).topk(
+            min(_HARDEST, len(margins)), dim=0, sorted=False
+        )
+        return best.indices[best.values > -1]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors of a model at this point."""
-        return {
-            **nearby.to_tensors(self.index),
-            "weight_keys": self.weights.keys,
-            "weights": self.weights.values.clone(),
-            "bias": self.weights.bias.clone(),
-        }
+    def keep(self, candidates: Tensor, rows: SparseRows, a: Tensor) -> None:
+        """Store the large weights of a block."""
+        weights = rows.weights(a)
+        words, columns = (weights.abs() >= max(self.config.threshold, 1e-30)).nonzero().T
+        self.codes.append(rows.names[words] * len(self.bias) + candidates[columns])
+        self.values.append(weights[words, columns])
+        self.bias[candidates] = a.sum(dim=0)
+
+    def classifiers(self) -> Classifiers:
+        codes, order = torch.cat(self.codes).sort()
+        n = len(self.bias)
+        values = torch.cat(self.values)[order]
+        weights = from_pairs(codes // n, codes % n, values, (self.n_words, n))
+        return Classifiers(weights, self.bias, self.texts_of.counts())
 
     def state(self) -> dict[str, Tensor]:
         """The state from which ``load`` resumes the same run."""
-        numbers = {"done": torch.tensor(self.done), "epoch": torch.tensor(self.epoch)}
-        return numbers | {
-            "near_misses": self.near_misses,
-            "weights": self.weights.values,
-            "bias": self.weights.bias,
-            "weight_squares": self.squares[0],
-            "bias_squares": self.squares[1],
-        }
+        self.codes, self.values = [torch.cat(self.codes)], [torch.cat(self.values)]
+        parts = {"codes": self.codes[0], "values": self.values[0], "bias": self.bias}
+        return {**parts, "done": torch.tensor(self.done)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name])  # the numbers are copies
-        self.done, self.epoch = int(state["done"]), int(state["epoch"])
+        device = self.bias.device
+        self.codes, self.values = [state["codes"].to(device)], [state["values"].to(device)]
+        self.bias.copy_(state["bias"])
+        self.done = int(state["done"])
+
+
+# ---------------------------------------------------------------------------------- the model
+
+
+def to_tensors(index: TextIndex, classifiers: Classifiers) -> dict[str, Tensor]:
+    """The tensors of a model."""
+    weights = classifiers.weights
+    assert weights.grades is not None
+    return {
+        **nearby.to_tensors(index),
+        "weight_offsets": weights.offsets,
+        "weight_candidates": weights.candidates,
+        "weights": weights.grades,
+        "bias": classifiers.bias,
+    }
+
+
+def _open_model(model: Model) -> Opened:
+    if "weight_keys" in model.tensors:
+        return open_older(model)
+    index, tensors = nearby.from_tensors(model.tensors), model.tensors
+    lists = tensors["weight_offsets"], tensors["weight_candidates"], tensors["weights"]
+    weights = Interactions(*lists, len(tensors["bias"]))
+    classifiers = Classifiers(weights, tensors["bias"], index.chosen.candidate_counts())
+    return Opened(search_texts=partial(search, index, classifiers, Config(**model.config)))
+
+
+METHOD = replace(
+    nearby.METHOD,
+    summary="a linear classifier over words for each candidate, mixed with text-neighbours",
+    config=Config,
+    fit=fit,
+    open=_open_model,
+    space={
+        **{name: nearby.SPACE[name] for name in ("neighbours", "bigrams")},
+        "cost": Range(0.1, 10.0, log=True),
+        "least": Range(3, 50, log=True, whole=True),
+    },
+)

@@ -237,7 +237,7 @@ def _result(
     reached = {name: time for name, time in seconds.items() if time is not None}
     fastest = min(reached, key=lambda name: reached[name]) if reached else None
     follows = (
-        f"ALS shrinks the gap by {rate.value:.2g} per sweep, where Theorem 26 promises no better "
+        f"ALS multiplies the gap by {rate.value:.2g} per sweep, where Theorem 26 promises no less "
         f"than {promised:.6g}: take sweeps from this curve and not from the theorem. "
         + (
             f"{fastest} is first at a gap of {_GOAL:g}"

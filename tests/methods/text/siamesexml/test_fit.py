@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import siamese_samples as samples
 import torch
+from killed import kill_fit
 from torch import Tensor
 
 import rankfold as rf
@@ -220,22 +218,8 @@ def test_killed_in_any_module_and_resumed_gives_the_same_bits(
     """A real SIGKILL of a real process, once a checkpoint of the module is on disk."""
     folder.save(samples.topics(), tmp_path / "data")
     out, options = tmp_path / "model", samples.small(name, **samples.SHORT)
-    code = (
-        "import sys, time, rankfold as rf\n"
-        "from rankfold.training import loop\n"
-        "loop.PAUSE_SECONDS = -1.0\n"
-        f"rf.fit({name!r}, sys.argv[1], out=sys.argv[2], checkpoint_seconds=0, "
-        f"report=lambda *_: time.sleep(.05), **{options!r})\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "data"), str(out)]
-    process = subprocess.Popen(command)
-    kept = checkpoint.path_of(out)
-    while not has_reached(kept, (member, stage)):
-        assert process.poll() is None
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not out.exists()
+    until = partial(has_reached, checkpoint.path_of(out), (member, stage))
+    kill_fit(name, tmp_path / "data", out, options, pause=0.05, until=until)
     resumed = rf.fit(name, tmp_path / "data", out=out, resume=True, **options)
     for key, tensor in never_killed(name).items():
         assert torch.equal(resumed.model.tensors[key], tensor)
