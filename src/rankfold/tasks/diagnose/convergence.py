@@ -14,6 +14,7 @@ mu and L are the smallest and the largest curvature of a vector at the optimum.
 """
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -127,7 +128,9 @@ def by_newton(
     scales = scales_of(o.rows)
     params = {"queries": start[0] * scales[0], "candidates": start[1] * scales[1]}
     yield Passed(value(o, *start), 0.0)
-    jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))  # the first call imports for seconds
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own imports
+        jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))  # the first call imports for seconds
     seconds, began = 0.0, perf_counter()
     steps = newton_cg(
         lambda p: (p["queries"] / scales[0], p["candidates"] / scales[1]),
