@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -77,3 +78,11 @@ def test_10_the_steps_of_the_dockerfile(tmp_path: Path, library: Path) -> None:
     finally:
         server.terminate()
         assert server.wait(timeout=30) in (0, -15, 143)
+
+
+def test_every_file_is_in_the_package() -> None:
+    home = ROOT / "src" / "rankfold"
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packed = {path for one in patterns["package-data"]["rankfold"] for path in home.glob(one)}
+    others = {path for path in home.rglob("*.*") if path.suffix not in (".py", ".pyc")}
+    assert sorted(others - packed) == []
