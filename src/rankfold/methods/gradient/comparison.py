@@ -244,8 +244,8 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
 
 def sampler_context(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> SamplerContext:
     """The arguments of a sampler: those that the method has as settings, defaults for the rest."""
-    names = ("negatives", "popularity", "cache_share", "draw", "draws")
-    names += ("cache_size", "rate", "hash_size")
+    sizes = ("negatives", "draws", "cache_size", "hash_size")
+    names = (*sizes, "popularity", "cache_share", "draw", "rate")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
     config = config.for_data(rows, comm)
     batch_size = min(config.batch_size, max(1, int(sum_over_ranks(rows.n_pairs, comm))))
