@@ -85,7 +85,8 @@ function setUpForms() {
 /** The columns to filter by, with an example of each. */
 function filterHelp(columns) {
   const example = ({ name, levels }) => (levels?.length ? `${name} = '${levels[0]}'` : `${name} < 20`);
-  return `A condition in SQL, such as ${columns.slice(0, 2).map(example).join(" and ")}. Columns: ${columns
+  const some = ["number", "text"].map((type) => columns.find((one) => one.type === type)).filter(Boolean);
+  return `A condition in SQL, such as ${some.map(example).join(" and ")}. Columns: ${columns
     .map(({ name }) => name)
     .join(", ")}.`;
 }

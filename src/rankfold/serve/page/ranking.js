@@ -152,7 +152,7 @@ async function showReasons(key, place, options) {
       make("span", { class: "score" }, value, bar),
     );
   });
-  place.replaceChildren(make("p", { class: "note" }, "Why: what raises this score"), make("ol", { role: "list" }, rows));
+  place.replaceChildren(make("h3", {}, "What raises this score"), make("ol", { role: "list" }, rows));
 }
 
 async function showSimilar(key, place, options) {
