@@ -7,7 +7,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import torch
 
 from rankfold import storage
 from rankfold.data.build.new_rows import Record, read_records
@@ -15,7 +18,7 @@ from rankfold.data.build.retokenise import Reading
 from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
-from rankfold.models import update
+from rankfold.models import probabilities, update
 from rankfold.models.cards import model_card
 from rankfold.models.conditions import Conditions
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
@@ -158,6 +161,17 @@ class Ranker:
             keys = self.queries if answer.side == "query" else self.candidates
             raise keys.unknown(answer.key, answer.side)
         return answer
+
+    def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The probabilities that results with these scores are right, of the same shape.
+
+        They were learnt from the validation queries of a fit of texts.
+        ``notes["probabilities"]["error"]`` is their calibration error on queries that had no part
+        in it. They do not hold for a text without a known word, whose scores are counts.
+        """
+        given = torch.from_numpy(np.array(scores, dtype=np.float32))
+        values: npt.NDArray[np.float32] = probabilities.at(self.model, given).numpy()
+        return values
 
     @property
     def about(self) -> dict[str, Any]:

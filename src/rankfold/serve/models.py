@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR
-from rankfold.methods import METHODS
+from rankfold.methods import METHODS, answers_of
 from rankfold.models.grader import Grader
 from rankfold.models.load import open_folder
 from rankfold.models.ranker import Ranker
@@ -182,11 +182,11 @@ def _accepted_inputs(model: Ranker | Grader) -> tuple[str, ...]:
     """The inputs that it accepts."""
     if isinstance(model, Grader):
         return ("rows",) if model.columns is not None else ()
-    method, vectors = METHODS[model.model.method], model.model.tensors.get("candidates")
+    vectors = model.model.tensors.get("candidates")
     reads = model.tokenizer is not None and (model.texts is None or model.texts.weights is None)
     able = {
         "queries": True,
-        "history": "histories" in method.answers,
+        "history": "histories" in answers_of(model.model),
         "features": "query_columns" in model.model.notes,
         "text": ranks_by_text(model.model) and reads,
         "candidates": vectors is not None and vectors.shape[1] > 1,

@@ -28,7 +28,7 @@ def fit_and_add(
     on ``data``. It is not fitted again, and ``options`` are ignored.
     """
     find_method(method)
-    check_grows(method)
+    check_grows(method, options)
     addition = load_data(more)
     addition.split("train")  # graded rows are refused before a long fit
     if not exists(out):
