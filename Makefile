@@ -65,6 +65,7 @@ lock: $(RELEASE)/.release
 	$(call OURS,dev) --universal --extra dev
 	$(call OURS,docs) --universal --extra docs --constraint requirements/dev.txt
 	$(call OURS,all) --universal --extra all
+	$(call OURS,serve) --universal --extra serve --extra text --constraint requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra all --resolution lowest-direct --no-deps --no-emit-package torch \
 	  | $(call OURS,lowest) --extra all --extra dev --constraint /dev/stdin
 	$(call LOCK,release) --universal --group release

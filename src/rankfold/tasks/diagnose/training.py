@@ -1,6 +1,7 @@
 """The unchanged training of ``cba``, with a callback before each step."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,6 @@ from rankfold.methods.ordinal.training import (
     BatchLoss,
     FitContext,
     GradedBatch,
-    Recipe,
 )
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.training.loop import seed_of
@@ -60,7 +60,7 @@ def train_observed(
 
         return BatchLoss(losses, made.memory)
 
-    recipe = Recipe(cba.outputs, rule, cba.score)
+    recipe = replace(cba.RECIPE, loss=rule)
     return training.fit("cba", recipe, fit.data, fit.config, fit.run)
 
 
