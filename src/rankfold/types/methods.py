@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -278,6 +279,7 @@ class Step(NamedTuple):
     stage: str | None = None  # its stage, where a method has several
     updates: int | None = None  # of the parameters, in this epoch; None: not by gradient steps
     seconds: float = 0.0  # that the method spent on it, set by ``timed``
+    measured: Mapping[str, float] = MappingProxyType({})  # figures beside the loss, by name
 
 
 Input = Literal["histories", "texts", "features", "rows"]

@@ -29,6 +29,7 @@ from rankfold.types import (
     Choices,
     Comm,
     Dataset,
+    Drawn,
     Encoder,
     Interactions,
     Method,
@@ -40,6 +41,7 @@ from rankfold.types import (
     Step,
 )
 
+_MEASURED_BATCHES = 4  # of an epoch, for the share of accidental hits
 Mask = Literal["none", "own", "all"]
 SPACE: Space = {"lr": Range(0.001, 0.1, log=True), "weight_decay": Range(1e-7, 1e-3, log=True)}
 UNIFORM_SPACE: Space = {**SPACE, "negatives": Range(3, 50, log=True, whole=True)}
@@ -106,6 +108,7 @@ class Comparison:
         self.pools = Pools(sampler, model.shard_of(encoder))
         self.mask: Mask = config.mask
         self.correction: str | None = getattr(config, "correction", None)
+        self.hits: list[Tensor] = []  # of the first batches of an epoch
 
     def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
         """The loss of each pair against its pool; [B]."""
@@ -116,6 +119,8 @@ class Comparison:
         scores = score_pool(queries, others).float()  # corrections and losses need the precision
         valid = usable(self.mask, batch, pool, pairs)
         drawn = self.sampler.resample(scores.detach(), pool, valid, rng)
+        if len(self.hits) < _MEASURED_BATCHES:
+            self.hits.append(share_of_hits(batch, pool, pairs, drawn))
         self.sampler.observe(batch, pool, drawn)
         if drawn is None:
             positive, scores = CORRECTIONS[self.parts.proposed](positive, scores, pool)
@@ -133,6 +138,11 @@ class Comparison:
             total = total + group.share * value
         return total
 
+    def measure(self) -> dict[str, float]:
+        """The share of accidental hits since the last call."""
+        measured, self.hits = self.hits, []
+        return {"hits": float(torch.stack(measured).mean())} if measured else {}
+
     def check_repeats(self) -> None:
         """A UserError if the loss cannot count a negative several times, as resamplers need."""
         sampler, loss = self.parts.sampler, self.parts.loss
@@ -141,6 +151,18 @@ class Comparison:
                 f"sampler {sampler} repeats negatives, which loss {loss} does not support",
                 hint=f"use another sampler, or one of {', '.join(sorted(SINGLE_POSITIVE))}",
             )
+
+
+def share_of_hits(batch: Batch, pool: Pool, pairs: Interactions, drawn: Drawn | None) -> Tensor:
+    """The share of a pool, or of the picks from it, that the query chose: accidental hits.
+
+    They are counted whether or not ``mask`` skips them.
+    """
+    chosen = hits(pairs, batch.queries, pool.ids)
+    if drawn is None:
+        return chosen.float().mean()
+    times = torch.cat([group.times * group.share for group in drawn.groups], dim=1)
+    return (times * chosen).sum() / times.sum().clamp(min=1e-9)
 
 
 def encode(encoder: Encoder, batch: Batch, pool: Pool) -> tuple[Tensor, Tensor]:
@@ -215,13 +237,15 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
         sides=model.sides_of(encoder),
         batch_candidates=comparison.pools.batch_candidates,
         draws_elsewhere=model.has_dropout(encoder),
+        measure=comparison.measure,
     )
     return train(task, config, run)
 
 
 def sampler_context(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> SamplerContext:
     """The arguments of a sampler: those that the method has as settings, defaults for the rest."""
-    names = ("negatives", "popularity", "cache_share", "draw")
+    sizes = ("negatives", "draws", "cache_size", "hash_size")
+    names = (*sizes, "popularity", "cache_share", "draw", "rate")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
     config = config.for_data(rows, comm)
     batch_size = min(config.batch_size, max(1, int(sum_over_ranks(rows.n_pairs, comm))))
