@@ -91,8 +91,10 @@ def _facts(name: str) -> list[tuple[str, str]]:
     method = METHODS[name]
     answers = ["known queries"] if method.data_kind != "graded" else []
     words = {"histories": "new histories", "texts": "new texts", "rows": "new rows",
-             "features": "new candidates by their features"}  # fmt: skip
+             "features": "new queries and candidates by their features"}  # fmt: skip
     answers += [words[one] for one in method.answers]
+    if method.answers_with({"encoder": "history"}):
+        answers.append("new histories with `encoder=history`")
     paper = f"[{method.paper}](../reference/papers.md)" if method.paper else "none"
     space = ", ".join(f"`{key}`" for key in method.space) or "none"
     selects = "by itself, on validation" if method.self_tuning else f"`rankfold tune` tries {space}"

@@ -19,7 +19,8 @@ print(ranking.keys[0], ranking.to_polars())
 
 Everything public is in `rankfold`: `prepare`, `fit`, `evaluate`, `predict`, `extend`,
 `tune`, `compare`, `blend`, `diagnose`, `export`, `load`, `load_data`, `METHODS`, `Ranker`,
-`Grader`, `UserError`. Wrong input raises
+`Grader`, `UserError`; and the [estimators](../guide/scikit-learn.md) of `rankfold.sklearn`.
+Wrong input raises
 `UserError`, whose `hint` says what to do. `help(rf.fit)` lists every setting of every method. An
 option has the same name on the [command line](commands.md): `query_column` is `--query-column`.
 """
@@ -50,6 +51,11 @@ CLASSES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      ("predict", "score", "cuts", "promise", "probabilities", "explain", "shifts", "save")),
     ("Evaluation", "rankfold.tasks.evaluate_ranking.Evaluation", ("to_polars", "to_json")),
     ("UserError", "rankfold.errors.UserError", ()),
+    ("sklearn.Recommender", "rankfold.sklearn.recommender.Recommender",
+     ("fit", "predict", "score")),
+    ("sklearn.Labeler", "rankfold.sklearn.labeler.Labeler", ("fit", "predict", "score")),
+    ("sklearn.OrdinalGrader", "rankfold.sklearn.grader.OrdinalGrader",
+     ("fit", "predict", "predict_proba", "score_samples", "score")),
 )  # fmt: skip
 
 

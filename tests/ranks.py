@@ -1,5 +1,6 @@
 """Run a function on several ranks, each in its own process."""
 
+import gc
 import io
 import os
 import signal
@@ -130,6 +131,7 @@ def _collect(ends: list[Connection]) -> list[Any]:
 def _rank(
     end: Connection, rank: int, size: int, port: int, work: Callable[..., Any], args: tuple[Any]
 ) -> None:
+    gc.freeze()  # what was imported before the fork
     torch.set_num_threads(1)
     os.environ |= environment(rank, size, port)
     comm: Comm = connection.connect()

@@ -9,7 +9,7 @@ from textwrap import fill
 
 from benchmarks.figures import glance
 from benchmarks.figures.bars import DARK, LIGHT, draw
-from benchmarks.figures.full import ordinal_tables, text_tables
+from benchmarks.figures.full import graded_table, ordinal_tables, text_tables
 from benchmarks.figures.headlines import headlines
 from benchmarks.figures.sections import SECTIONS, Section
 from benchmarks.page import PAGE as TABLES
@@ -57,6 +57,7 @@ def files(*, today: str) -> dict[Path, str]:
             )
     result[PAGE] = "\n".join(parts)
     tables = replaced(TABLES.read_text(), "texts", text_tables())
+    tables = replaced(tables, "graded", graded_table())
     result[TABLES] = replaced(tables, "ordinal", ordinal_tables())
     chosen = CHOOSE.read_text()
     for name, make in (

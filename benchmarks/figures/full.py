@@ -11,6 +11,7 @@ METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
 TEXT_SETS = ("yso-finna-en", "mdn-seealso", "mdn-one-way", "debian-seealso", "wordnet")
 ORDINAL_SETS = ("fars", "retinamnist")
 _NOT_METHODS = ("diagnose", "paired")
+GRADED_ORDER = ("cba-trees", "trees", "lightgbm", "catboost", "cba", "ce", "fh", "pauc", "eban")
 STUDENT = 2.776  # 95 %, four degrees of freedom
 
 
@@ -81,3 +82,28 @@ def _rate(values: list[float]) -> str:
         return short(values[0], 3)
     error = STUDENT * stdev(values) / len(values) ** 0.5
     return f"{short(mean(values), 3)} ± {short(error, 3)}"
+
+
+def graded_table() -> str:
+    """Defaults on many sets: TPR at each rate, a star on the best and on ties with it."""
+    result = load("quality/graded.json")
+    known = {
+        method for one in result.values() for found in one["rates"].values() for method in found
+    }
+    methods = [method for method in GRADED_ORDER if method in known]
+    seconds: dict[str, list[float]] = {method: [] for method in methods}
+    rows = []
+    for data, one in result.items():
+        for rate, found in one["rates"].items():
+            cells = []
+            for method in methods:
+                entry = found.get(method)
+                tied = entry is not None and entry["behind"][2] >= 0
+                cells.append("" if entry is None else short(entry["tpr"], 3) + "*" * tied)
+                if entry is not None:
+                    seconds[method].append(entry["seconds"])
+            size = f"{data}, {one['rows']['train']:,} rows, {one['grades']} grades"
+            rows.append([size, short(float(rate), 3), *cells])
+    shown = [f"{mean(seconds[method]):.0f}" if seconds[method] else "" for method in methods]
+    rows.append(["CPU seconds of a fit, mean", "", *shown])
+    return table(["data set", "rate", *methods], rows)

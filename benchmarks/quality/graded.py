@@ -10,7 +10,7 @@ rounds: at most ``ROWS`` and a fifth as many, drawn once (``MORE`` where positiv
 judged on all test rows, or 100,000 of them. Nothing is set but the rate, for methods that take one,
 which are fitted once per rate. The libraries have the size of trees and the rate of learning of
 ``trees``, and stop after as many rounds without a better loss of their own. A figure is the mean
-TPR over thresholds; the intervals are paired, over 1,000 samples of test rows; methods without a
+TPR over thresholds; the intervals are paired, over 400 samples of test rows; methods without a
 random draw are fitted once. ``fars`` and ``retinamnist`` chose nothing. CatBoost is read from
 ``PYTHONPATH`` if it is there. An interrupted run is resumed.
 """
@@ -38,7 +38,7 @@ RATES = {name: one.rates for name, one in graded_sets.SETS.items()}
 RATES |= {"fars": (0.01, 0.05), "retinamnist": (0.05, 0.1)}
 METHODS = ("cba-trees", "trees", "cba", "ce", "pauc", "eban", "fh")
 LIBRARIES = ("lightgbm", "catboost")
-SAMPLES = 1000
+SAMPLES = 400
 LR, LEAVES, WAIT, MOST = 0.05, 31, 100, 2000  # of ``trees``
 Scores = NDArray[np.float64]
 
@@ -188,34 +188,42 @@ def summary() -> dict[str, Any]:
         rows = data.graded("test")
         grades = rows.grades.numpy()
         sizes = {split: len(data.graded(split)) for split in ("train", "validation", "test")}  # type: ignore[arg-type]
-        found = {str(rate): figures(name, rate, grades, len(data.candidates)) for rate in rates}
+        every = {str(rate): figures(name, rate, grades, len(data.candidates)) for rate in rates}
+        found = {rate: by_method for rate, by_method in every.items() if len(by_method) > 1}
+        if not found:
+            continue
         result[name] = {"grades": len(data.candidates), "rows": sizes, "rates": found}
     return result
 
 
 def figures(name: str, rate: float, grades: NDArray[np.int64], n_grades: int) -> dict[str, Any]:
     """By method: the mean over seeds, its difference to the best one, and the 95% interval."""
-    rng, values, kept = np.random.default_rng(0), {}, {}
-    weights = [
-        rng.multinomial(len(grades), np.full(len(grades), 1 / len(grades))) for _ in range(SAMPLES)
-    ]
+    curves: dict[str, list[Curve]] = {}
+    kept: dict[str, list[float]] = {}
     for path in sorted((SCORES / name).glob("*.npz")):
         method, of, _ = path.stem.rsplit("-", 2)
-        if of not in ("all", str(rate)):
-            continue
-        loaded = np.load(path)
-        curve = Curve(loaded["scores"], grades, n_grades)
-        tprs = np.array([curve.tpr(rate), *(curve.tpr(rate, one) for one in weights)])
-        values.setdefault(method, []).append(tprs)
-        kept.setdefault(method, []).append(float(loaded["seconds"]))
-    means = {method: np.mean(some, axis=0) for method, some in values.items()}
-    best = max(means, key=lambda method: means[method][0])
+        if of in ("all", str(rate)):
+            loaded = np.load(path)
+            curves.setdefault(method, []).append(Curve(loaded["scores"], grades, n_grades))
+            kept.setdefault(method, []).append(float(loaded["seconds"]))
+    if not curves:
+        return {}
+
+    def tprs(weights: NDArray[np.int64] | None = None) -> dict[str, float]:
+        return {
+            m: float(np.mean([one.tpr(rate, weights) for one in some]))
+            for m, some in curves.items()
+        }
+
+    rng, n, whole = np.random.default_rng(0), len(grades), tprs()
+    best = max(whole, key=lambda method: whole[method])
+    drawn = [tprs(np.bincount(rng.integers(n, size=n), minlength=n)) for _ in range(SAMPLES)]
     result = {}
-    for method, mean in sorted(means.items(), key=lambda pair: -pair[1][0]):
-        low, high = np.quantile(mean[1:] - means[best][1:], (0.025, 0.975))
+    for method, value in sorted(whole.items(), key=lambda pair: -pair[1]):
+        low, high = np.quantile([one[method] - one[best] for one in drawn], (0.025, 0.975))
         result[method] = {
-            "tpr": round(float(mean[0]), 4), "seeds": len(values[method]),
-            "behind": [round(float(one), 4) for one in (mean[0] - means[best][0], low, high)],
+            "tpr": round(value, 4), "seeds": len(curves[method]),
+            "behind": [round(float(one), 4) for one in (value - whole[best], low, high)],
             "seconds": round(float(np.mean(kept[method])), 1),
         }  # fmt: skip
     return result

@@ -28,6 +28,7 @@ LAYERS = [
     "index",
     "models",
     "tasks",
+    "sklearn",
     "report",
     "serve",
     "cli",

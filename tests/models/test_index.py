@@ -148,6 +148,7 @@ def test_killed_in_between_leaves_the_old_folder(
     assert (path / storage.MANIFEST).read_bytes() == before
     assert rf.load(path).about["kind"] == "inverted"
     assert {file.name for file in path.iterdir()} == {
+        storage.CARD,
         storage.MANIFEST,
         *(entry["file"] for entry in named(path).values()),
     }

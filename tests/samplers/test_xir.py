@@ -62,7 +62,7 @@ def test_cache_follows_the_occurrences_of_the_distinct(
     sampler.distinct = sampler.distinct[::2]  # as if fewer had been picked
     weights = torch.zeros(N)
     weights[sampler.distinct] = sampler.occurrences[sampler.distinct].float()
-    sampler.batch_size = 20_000
+    sampler.cache_size = 20_000
     batch = Batch(torch.tensor([0]), torch.tensor([2]))
     cache = sampler.propose(batch, rng).ids[1:]
     assert follow(cache, weights / weights.sum())

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
+import pytest
 from planted import informed_groups
 from serving import Client
 
@@ -23,3 +25,21 @@ def test_a_new_query_by_its_features(tmp_path: Path, start: Callable[..., Client
     wrong = client.post("/search", {"features": {"colour": 1}})
     assert wrong.status_code == 400
     assert "unknown column" in wrong.json()["error"]
+
+
+def test_a_history_in_order(tmp_path: Path, start: Callable[..., Client]) -> None:
+    """What a query chose is listed in order of time, and ranked for in the given order."""
+    rows = [(q, (7 * q - step) % 30, step) for q in range(30) for step in range(4)]
+    table = pl.DataFrame(rows, schema=["query", "candidate", "time"], orient="row")
+    path = tmp_path / "walks"
+    more = {"encoder": "history", "pooling": "recent", "width": 4, "epochs": 1}
+    data = rf.prepare(table, split=(1, 0, 0), time_column="time")
+    model = rf.fit("bpr", data, out=path, **more)
+    client = start(walks=path)
+    assert client.get("/card").json()["accepts"] == ["queries", "history", "candidates"]
+    listed = client.get("/history", params={"query": "3"}).json()["candidates"]
+    assert [entry["candidate"] for entry in listed] == [21, 20, 19, 18]
+    for history in ([1, 2, 3], [3, 2, 1]):
+        (result,) = client.search("walks", history=history, k=5)
+        got = [entry["score"] for entry in result["candidates"]]
+        assert got == pytest.approx(model.search(history=history, k=5).scores[0].tolist())

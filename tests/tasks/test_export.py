@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from planted import groups
+from planted import groups, split_groups
 from rankings import assert_same_keys
 
 import rankfold as rf
@@ -158,3 +158,36 @@ def test_a_failed_export_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No space left"):
         export(fitted(width=8), tmp_path / "out", progress=full)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_vectors_alone_lose(tmp_path: Path) -> None:
+    data = split_groups()
+    model = rf.fit("rg2", data, width=4, tail_weight=2.0)
+    assert isinstance(model, Ranker)
+    loss = export(model, tmp_path / "out", index=False, data=data)["loss"]
+    assert loss["model"] == pytest.approx(rf.evaluate(model, data)["ndcg@10"])
+    queries = data.queries.keys.to_list()
+    vectors = {
+        side: np.stack(pl.read_parquet(tmp_path / "out" / f"{side}.parquet")["vector"].to_numpy())
+        for side in ("queries", "candidates")
+    }
+    scores = vectors["queries"] @ vectors["candidates"].T
+    seen, test = data.seen("test"), data.split("test")
+    values = []
+    for row in range(len(queries)):
+        scores[row, seen.candidates[seen.offsets[row] : seen.offsets[row + 1]]] = -np.inf
+        truth = set(test.candidates[test.offsets[row] : test.offsets[row + 1]].tolist())
+        best = np.argsort(-scores[row], kind="stable")[:10].tolist()
+        gains = [1 / np.log2(place + 2) for place, one in enumerate(best) if one in truth]
+        ideal = sum(1 / np.log2(place + 2) for place in range(min(10, len(truth))))
+        if truth:
+            values.append(sum(gains) / ideal)
+    assert loss["vectors"] == pytest.approx(np.mean(values), rel=1e-3)
+
+
+def test_a_state_dict_loads_without_pickled_code(tmp_path: Path) -> None:
+    model = fitted(width=8)
+    export(model, tmp_path / "out", index=False, torch=True)
+    state = torch.load(tmp_path / "out" / "model.pt", weights_only=True)
+    assert state.keys() == model.model.tensors.keys()
+    assert torch.equal(state["candidates"], model.model.tensors["candidates"])

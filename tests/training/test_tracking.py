@@ -1,6 +1,7 @@
 """Logs for other tools: the files of MLflow's FileStore, and TensorBoard's."""
 
 import builtins
+import csv
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,22 @@ def test_a_fit_becomes_a_run_that_mlflow_reads(tmp_path: Path) -> None:
     params = {path.name: path.read_text() for path in (run / "params").iterdir()}
     assert params["width"] == "4"
     assert params["reg"] == str(model.model.config["reg"])
+
+
+def test_csv_has_the_values_of_the_history(tmp_path: Path) -> None:
+    with tracked(f"csv:{tmp_path}", "mine", {"width": 4}, metric="ndcg@10") as report:
+        model = rf.fit("ials", split_groups(), width=4, sweeps=3, report=report)
+    settings, values = sorted(tmp_path.iterdir(), key=lambda path: ".settings." not in path.name)
+    rows = list(csv.DictReader(values.read_text().splitlines()))
+    entries = model.model.notes["history"]
+    for name, key in (("ndcg@10", "score"), ("loss", "loss")):
+        logged = [(int(r["step"]), float(r["value"])) for r in rows if r["name"] == name]
+        assert logged == [(entry["step"], entry[key]) for entry in entries]
+    assert {row["phase"] for row in rows} == {"fit"}
+    given = {
+        row["setting"]: row["value"] for row in csv.DictReader(settings.read_text().splitlines())
+    }
+    assert (given["width"], given["sweeps"]) == ("4", "3")
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, 5), (ValueError, 4)])

@@ -60,6 +60,9 @@ def command(
         Path | None,
         takes("F.html", "For graded rows, also write a page with cuts, probabilities and costs."),
     ] = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="Also write the result into README.md of the model.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -91,6 +94,10 @@ def command(
         from rankfold.report.evaluation import write
 
         write(result.to_json(), f"{model.name} on {data.name}", report)
+    if card:
+        from rankfold.tasks.card import add_to_card
+
+        add_to_card(model, result)
     if json:
         print_json(result.to_json())
         return

@@ -1,7 +1,8 @@
 """``rankfold export``: vectors and index as plain files, for a vector store."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +16,17 @@ def command(
     out: Annotated[Path, takes("DIR", "The folder to write.")],
     format: Annotated[str, typer.Option(help="parquet, or npy with a table of keys.")] = "parquet",
     index: Annotated[bool, typer.Option(help="Also write index.faiss over the candidates.")] = True,
+    onnx: Annotated[
+        bool,
+        typer.Option("--onnx", help="Also write the networks that encode new rows or texts."),
+    ] = False,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Also write model.pt, a state dict of PyTorch.")
+    ] = False,
+    data: Annotated[
+        Path | None,
+        takes("DATA", "For a model with a tail: measure what its vectors alone lose on test."),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -23,9 +35,30 @@ def command(
     from rankfold.tasks.export import export
 
     with progress(quiet=quiet or json) as callback:
-        about = export(load_ranker(model), out, format=format, index=index, progress=callback)
+        about = export(
+            load_ranker(model),
+            out,
+            format=format,
+            index=index,
+            onnx=onnx,
+            torch=torch,
+            data=data,
+            progress=callback,
+        )
     if json:
         print_json({"out": str(out), **about})
         return
     sizes = " and ".join(f"{about[side]['rows']:,} {side}" for side in ("queries", "candidates"))
-    console(quiet=quiet).print(f"{out}: {sizes}, width {about['width']}; see about.json")
+    say = console(quiet=quiet)
+    say.print(f"{out}: {sizes}, width {about['width']}; see about.json")
+    if "neighbours" in about:
+        say.print(_without_tail(about.get("loss")), style="yellow")
+
+
+def _without_tail(loss: Mapping[str, Any] | None) -> str:
+    """What a store without the neighbours loses."""
+    if loss is None:
+        return "the vectors lack the model's tail of neighbours; --data DATA says how much that is"
+    before, after = loss["model"], loss["vectors"]
+    share = f" ({(after - before) / before:+.1%})" if before else ""
+    return f"{loss['metric']} on test: {before:.4f}, by the vectors alone {after:.4f}{share}"

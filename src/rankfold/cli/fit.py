@@ -32,7 +32,8 @@ def command(
         typer.Option(help="Then add these pairs; an existing MODEL is not fitted again."),
     ] = None,
     track: Annotated[
-        str | None, takes("TOOL:DIR", "Also log each step to tensorboard:DIR or mlflow:DIR.")
+        str | None,
+        takes("TOOL:DIR", "Also log each step to csv:DIR, tensorboard:DIR or mlflow:DIR."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,

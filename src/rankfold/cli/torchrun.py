@@ -6,6 +6,8 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn, TextIO
 
+from rankfold.interrupts import import_torch
+
 _DISTRIBUTED_COMMANDS = ("fit", "evaluate")  # rank 0 runs the others alone
 
 
@@ -21,6 +23,7 @@ def run(main: Callable[[], None]) -> NoReturn:
 
 def _run(main: Callable[[], None], stderr: TextIO) -> int:
     """The exit code."""
+    import_torch()
     from rankfold.distributed import connection
     from rankfold.errors import UserError, format_error
 

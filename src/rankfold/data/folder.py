@@ -179,6 +179,8 @@ def _pairs(folder: storage.Folder, n_candidates: int, name: str, n: int) -> Inte
     pairs = from_tensors(folder.tensors(name), n_candidates)
     if pairs.n_queries != n:
         raise ValueError(f"{name} has {pairs.n_queries:,} queries, not {n:,}")
+    if pairs.times is not None and len(pairs.times) != pairs.n_pairs:
+        raise ValueError(f"{name} has {len(pairs.times):,} times, not {pairs.n_pairs:,}")
     return pairs
 
 
@@ -237,7 +239,11 @@ def vocabulary(folder: storage.Folder, name: str, size: int, *, texts: bool = Fa
 
 def from_tensors(tensors: Mapping[str, Tensor], n_candidates: int) -> Interactions:
     return Interactions(
-        tensors["offsets"], tensors["candidates"], tensors.get("grades"), n_candidates
+        tensors["offsets"],
+        tensors["candidates"],
+        tensors.get("grades"),
+        n_candidates,
+        tensors.get("times"),
     )
 
 

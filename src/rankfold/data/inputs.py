@@ -161,7 +161,7 @@ def _read_source(inputs: Sequence[Input], options: Preparation, reading: Reading
         return drop_named(rows, _listed(options.drop))
     if isinstance(rows, Documents):
         return rows
-    columns = PairColumns("query", "candidate", None, None if _wants_time(options) else NONE)
+    columns = PairColumns("query", "candidate", None, _time_column(options))
     if isinstance(rows, pl.LazyFrame):
         return read_frame(rows, columns, options.source, reading)
     splits = {n: read_frame(part, columns, SPLITS[n], reading) for n, part in rows.items()}
@@ -178,9 +178,11 @@ def _stack_splits(splits: Mapping[int, pl.LazyFrame]) -> pl.LazyFrame:
 
 
 def _read_pairs(inputs: Sequence[Input], options: Preparation, reading: Reading) -> pl.LazyFrame:
-    time = options.time_column or (None if _wants_time(options) else NONE)
     columns = PairColumns(
-        options.query_column, options.candidate_column, options.grade_column, time
+        options.query_column,
+        options.candidate_column,
+        options.grade_column,
+        _time_column(options),
     )
     items = [item for value in inputs for item in _files(value, options, reading)]
     if not items:
@@ -216,6 +218,11 @@ def _read_file(
         names = PairColumns("query", "candidate", NONE, NONE)
         return read_frame(read_adjacency(path), names, path.name, reading)
     return read_table(path, columns, reading, header=options.header)
+
+
+def _time_column(options: Preparation) -> str | None:
+    """The named column; None: guess it, where something needs times."""
+    return options.time_column or (None if _wants_time(options) else NONE)
 
 
 def _wants_time(options: Preparation) -> bool:

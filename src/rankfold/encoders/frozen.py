@@ -12,17 +12,19 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from rankfold.encoders.bag_encoder import unit
-from rankfold.encoders.pretrained import Pretrained
 from rankfold.encoders.pretrained_folder import Blueprint
 from rankfold.errors import UserError
 from rankfold.storage.tensors import tensor_bytes
 from rankfold.types import Texts
+
+if TYPE_CHECKING:
+    from rankfold.encoders.pretrained import Pretrained
 
 
 @dataclass(frozen=True, slots=True)

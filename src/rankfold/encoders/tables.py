@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rankfold.encoders.sharded_table import TableShard
-from rankfold.types import Encoder
+from rankfold.types import Batch, Encoder
 
 INITIAL_STD = 0.1  # of a coordinate
 MIN_NORM = 0.1  # shorter vectors are divided by this: near 0 the gradient of a cosine explodes
@@ -40,6 +40,9 @@ class Tables(nn.Module):
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
         return look_up(self.queries, rows)
+
+    def encode_batch(self, batch: Batch) -> Tensor:
+        return self.encode_queries(batch.queries)
 
     def encode_candidates(self, rows: Tensor | None) -> Tensor:
         if self.shard is not None:
@@ -96,11 +99,17 @@ class Biased(nn.Module):
         self.biases = nn.Embedding(len(biases), 1, _weight=biases[:, None].clone())
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
-        vectors = self.encoder.encode_queries(rows)
-        return torch.cat([vectors, torch.ones_like(vectors[..., :1])], dim=-1)
+        return _with_one(self.encoder.encode_queries(rows))
+
+    def encode_batch(self, batch: Batch) -> Tensor:
+        return _with_one(self.encoder.encode_batch(batch))
 
     def encode_candidates(self, rows: Tensor | None) -> Tensor:
         return torch.cat([self.encoder.encode_candidates(rows), look_up(self.biases, rows)], dim=-1)
+
+
+def _with_one(vectors: Tensor) -> Tensor:
+    return torch.cat([vectors, torch.ones_like(vectors[..., :1])], dim=-1)
 
 
 class Scaled(nn.Module):
@@ -114,6 +123,9 @@ class Scaled(nn.Module):
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
         return self._length(self.encoder.encode_queries(rows)) / self.temperature
+
+    def encode_batch(self, batch: Batch) -> Tensor:
+        return self._length(self.encoder.encode_batch(batch)) / self.temperature
 
     def encode_candidates(self, rows: Tensor | None) -> Tensor:
         return self._length(self.encoder.encode_candidates(rows))

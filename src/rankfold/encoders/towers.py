@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.row_inputs import moments
 from rankfold.encoders.tables import INITIAL_STD, look_up, table
-from rankfold.types import Comm, Features
+from rankfold.types import Batch, Comm, Features
 
 _HIDDEN_FACTOR = 2  # hidden width / width
 
@@ -46,6 +46,9 @@ class Towers(nn.Module):
         vectors: Tensor = self.queries(rows)
         return vectors
 
+    def encode_batch(self, batch: Batch) -> Tensor:
+        return self.encode_queries(batch.queries)
+
     def encode_candidates(self, rows: Tensor | None) -> Tensor:
         vectors: Tensor = self.candidates(rows)
         return vectors
@@ -75,7 +78,7 @@ class Tower(nn.Module):
         size, own, comm = held or (len(seen), None, SINGLE_PROCESS)
         self.own = table(size, width, rng, sparse=sparse, own=own)
         self.register_buffer("seen", seen[:, None], persistent=False)
-        self.known = None if features is None else _FeatureVectors(features, width, rng, comm)
+        self.known = None if features is None else FeatureVectors(features, width, rng, comm)
         self.layers = nn.Sequential(
             small_linear(width, _HIDDEN_FACTOR * width, rng),
             nn.ReLU(),
@@ -96,7 +99,7 @@ class Tower(nn.Module):
         return vectors
 
 
-class _FeatureVectors(nn.Module):
+class FeatureVectors(nn.Module):
     """The vectors that features add to rows.
 
     Numbers are scaled by their mean and deviation over the rows of all processes; a missing number

@@ -1,5 +1,8 @@
 """The methods. To add one: one file in its family's folder, one line here, one test."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from rankfold.config import plugins
 from rankfold.errors import find
 from rankfold.methods.als import implicit, rg
@@ -17,7 +20,7 @@ from rankfold.methods.ordinal import (
 from rankfold.methods.text import linear, neighbours
 from rankfold.methods.text.siamesexml import fit as siamesexml
 from rankfold.methods.text.siamesexml.released import fit as released
-from rankfold.types import Method
+from rankfold.types import Input, Method, Model
 
 METHODS: dict[str, Method] = {
     "popularity": popularity.METHOD,
@@ -68,6 +71,17 @@ METHODS: dict[str, Method] = {
 }
 METHODS["blend"] = blend.blend_of(METHODS)
 METHODS |= plugins("rankfold.methods")
+
+
+def answers_of(model: Model) -> tuple[Input, ...]:
+    """What a model can be queried by, besides known queries."""
+    return answers_with(model.method, model.config)
+
+
+def answers_with(name: str, config: Mapping[str, Any]) -> tuple[Input, ...]:
+    """What the models of a method can be queried by with some settings."""
+    method = METHODS[name]
+    return (*method.answers, *method.answers_with(config))
 
 
 def find_method(name: str) -> Method:

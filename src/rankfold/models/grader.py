@@ -21,6 +21,7 @@ from rankfold.models import cuts
 from rankfold.models.cards import model_card
 from rankfold.models.explain import contributions, names_of_columns, no_explanation
 from rankfold.models.opening import open_model
+from rankfold.models.readme import readme
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01
@@ -245,7 +246,8 @@ class Grader:
         if TREES in tensors:  # a file that LightGBM reads
             files[TREES] = _text_file(tensors.pop(TREES))
         files["tensors"] = tensors
-        storage.write(Path(path), "model", meta, files)
+        card = readme(self.model, {"grades": len(self.grades)})
+        storage.write(Path(path), "model", meta, files, card=card)
 
 
 def _text_file(text: Tensor) -> storage.ForeignFile:

@@ -7,7 +7,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import torch
 
 from rankfold import storage
 from rankfold.data.build.new_rows import Record, read_records
@@ -15,10 +18,11 @@ from rankfold.data.build.retokenise import Reading
 from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
-from rankfold.models import update
+from rankfold.models import probabilities, update
 from rankfold.models.cards import model_card
 from rankfold.models.conditions import Conditions
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.readme import readme
 from rankfold.models.reasons import CONTRIBUTIONS
 from rankfold.models.rules import Rules
 from rankfold.models.search import (
@@ -158,6 +162,17 @@ class Ranker:
             raise keys.unknown(answer.key, answer.side)
         return answer
 
+    def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The probabilities that results with these scores are right, of the same shape.
+
+        They were learnt from the validation queries of a fit of texts.
+        ``notes["probabilities"]["error"]`` is their calibration error on queries that had no part
+        in it. They do not hold for a text without a known word, whose scores are counts.
+        """
+        given = torch.from_numpy(np.array(scores, dtype=np.float32))
+        values: npt.NDArray[np.float32] = probabilities.at(self.model, given).numpy()
+        return values
+
     @property
     def about(self) -> dict[str, Any]:
         """Facts about the index in use, as JSON values. The index is built if it was not yet."""
@@ -221,12 +236,16 @@ class Ranker:
         """
         return update.extend(self, table, key_column, text_column)
 
-    def forget(self, queries: Key | Sequence[Key]) -> "Ranker":
-        """A ranker without these queries: their keys, vectors and pairs are gone.
+    def forget(
+        self, queries: Key | Sequence[Key] = (), *, candidates: Key | Sequence[Key] = ()
+    ) -> "Ranker":
+        """A ranker without these queries and candidates: keys, vectors and pairs are gone.
 
-        What the vectors of candidates have learnt from them stays until the next fit.
+        What other vectors have learnt from them stays until the next fit. Models that rank by text
+        can lose candidates, the others queries only. An index has to be built again.
         """
-        return update.forget(self, _listed(queries))
+        fewer = update.forget(self, _listed(queries)) if queries != () else self
+        return update.forget_candidates(fewer, _listed(candidates))
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder, replacing a model that is there."""
@@ -256,7 +275,8 @@ class Ranker:
         if self.saved is not None:
             files |= self.saved.files()
             meta |= self.saved.meta()
-        storage.write(Path(path), "model", meta, files)
+        sizes = {"queries": len(self.queries), "candidates": len(self.candidates)}
+        storage.write(Path(path), "model", meta, files, card=readme(self.model, sizes))
 
 
 def _listed(keys: Any) -> list[Any]:

@@ -201,7 +201,7 @@ def hidden(ranker: Ranker, rows: Tensor, *, include_seen: bool = False) -> Inter
 
 
 def _find(ranker: Ranker, specs: Sequence[SearchSpec]) -> list[Any]:
-    """Of each spec: rows, ascending rows for each history, texts; or an unknown key."""
+    """Of each spec: rows, the rows of each history in its order, texts; or an unknown key."""
     by = specs[0].by
     if by in ("text", "features"):
         return [spec.inputs for spec in specs]
@@ -211,9 +211,7 @@ def _find(ranker: Ranker, specs: Sequence[SearchSpec]) -> list[Any]:
         return _rows(ranker.candidates, [spec.inputs for spec in specs], "candidate")
     flat = [list(chain.from_iterable(spec.inputs)) for spec in specs]
     return [
-        rows
-        if isinstance(rows, UnknownKey)
-        else [sorted(set(part)) for part in _cut(rows, map(len, spec.inputs))]
+        rows if isinstance(rows, UnknownKey) else _cut(rows, map(len, spec.inputs))
         for spec, rows in zip(specs, _rows(ranker.candidates, flat, "candidate"), strict=True)
     ]
 
@@ -275,7 +273,7 @@ def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Inputs:
         return ranker.read_features(list(chain.from_iterable(rows)))
     if by == "history":
         histories = [torch.tensor(each, dtype=torch.int64) for each in chain.from_iterable(rows)]
-        return _as_pairs(histories, len(ranker.candidates))
+        return _in_order(histories, len(ranker.candidates))
     return torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
 
 
@@ -304,6 +302,19 @@ def _as_pairs(lists: Sequence[Tensor], n_candidates: int) -> Interactions:
     rows = torch.repeat_interleave(counts)
     every = torch.cat([torch.empty(0, dtype=torch.int64), *lists])
     return from_pairs(rows, every, None, (len(lists), n_candidates))
+
+
+def _in_order(histories: Sequence[Tensor], n_candidates: int) -> Interactions:
+    """Histories as pairs; their places are the times. A repeated candidate has its last place."""
+    counts = torch.tensor([len(each) for each in histories], dtype=torch.int64)
+    rows = torch.repeat_interleave(counts)
+    ids = torch.cat([torch.empty(0, dtype=torch.int64), *histories])
+    codes, order = (rows * n_candidates + ids).sort(stable=True)
+    last = torch.ones(len(codes), dtype=torch.bool)
+    last[:-1] = codes[1:] != codes[:-1]
+    kept = order[last]
+    shape = len(histories), n_candidates
+    return from_pairs(rows[kept], ids[kept], None, shape, kept.double())
 
 
 # ---------------------------------------------------------------------------------- rows -> keys

@@ -134,7 +134,8 @@ def _leave_one_out(history: Interactions) -> Interactions:
     rows, places = kept.nonzero(as_tuple=True)
     candidates, grades = history.candidates.cpu(), history.grades
     each = None if grades is None else grades.cpu()[places]
-    return from_pairs(rows, candidates[places], each, (n, history.n_candidates))
+    times = None if history.times is None else history.times.cpu()[places]
+    return from_pairs(rows, candidates[places], each, (n, history.n_candidates), times)
 
 
 Find = Callable[[Any, int, Filter], TopK]

@@ -16,7 +16,7 @@ from rankfold.index.exact import PAIR_BYTES, Exact
 from rankfold.index.extra import merge_extra
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
-from rankfold.methods import METHODS
+from rankfold.methods import METHODS, answers_of
 from rankfold.models.opening import open_model
 from rankfold.types import (
     Features,
@@ -329,7 +329,7 @@ def ranks_by_text(model: Model) -> bool:
 def no_texts(model: Model) -> UserError:
     able = [name for name, method in METHODS.items() if method.data_kind == "texts"]
     method = METHODS.get(model.method)
-    history = " or a history" if method is not None and "histories" in method.answers else ""
+    history = " or a history" if method is not None and "histories" in answers_of(model) else ""
     hint = f"give a known query{history}, or fit one of {', '.join(able)}"
     return UserError(f"{model.method} does not rank by text", hint=hint)
 
@@ -354,7 +354,10 @@ def _no_histories(model: Model) -> UserError:
         )
     able = [name for name, method in METHODS.items() if "histories" in method.answers]
     by_features = ", by features" if "query_columns" in model.notes else ""
+    encoder = model.config.get("encoder")
+    this = model.method if encoder is None else f"this {model.method} model, encoder={encoder},"
+    able += [] if encoder is None else [f"{model.method} with --set encoder=history"]
     return UserError(
-        f"{model.method} cannot be queried by history",
+        f"{this} cannot be queried by history",
         hint=f"search with a known query{by_features}, or fit one of {', '.join(able)}",
     )

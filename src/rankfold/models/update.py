@@ -1,8 +1,8 @@
-"""Updates without a fit: ``add`` pairs, ``extend`` by candidates, ``forget`` queries."""
+"""Updates without a fit: ``add`` pairs, ``extend`` by candidates, ``forget`` keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from rankfold.data.read.keyed_tables import as_texts, open_table, open_texts
 from rankfold.data.read.reading import BadRows
 from rankfold.data.read.results import KeyedTable, TextTable
 from rankfold.errors import UserError
-from rankfold.methods import METHODS
+from rankfold.methods import METHODS, answers_with
 from rankfold.models.search import has_own_search, ranks_by_text, union
 from rankfold.types import (
     Columns,
@@ -39,29 +39,33 @@ if TYPE_CHECKING:
 _FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
 
 
-def check_grows(method: str) -> None:
-    """A UserError for a method whose models cannot take new pairs."""
+def check_grows(method: str, config: Mapping[str, Any]) -> None:
+    """A UserError for a method whose models cannot take new pairs, with some settings."""
     if METHODS[method].data_kind == "texts":
         raise UserError(
             f"{method} ranks by text and cannot add pairs without a fit",
             hint="search by text: a new query needs no pairs; `extend` adds candidates",
         )
-    if "histories" not in METHODS[method].answers:
+    if "histories" not in answers_with(method, config):
+        by_encoder = "histories" in answers_with(method, {**config, "encoder": "history"})
+        other = "with --set encoder=history" if by_encoder else "another method"
         raise UserError(
             f"{method} cannot add pairs without a fit",
-            hint="fit it again on all of the data, or fit another method",
+            hint=f"fit it again on all of the data, or fit {other}",
         )
 
 
 def add(ranker: Ranker, data: Any) -> Ranker:
     """See ``Ranker.add``."""
-    check_grows(ranker.model.method)
+    check_grows(ranker.model.method, ranker.model.config)
     data = as_data(data)
     train, excluded = _in_candidates(data, ranker.candidates)
     having = pl.Series((train.counts() > 0).numpy())
     grown = _with_queries(ranker, merge(ranker.queries, data.queries.keys.filter(having)))
     rows = data.queries.find(grown.queries.keys)
     more = arrange(train, rows)
+    if grown.seen.times is not None and more.times is None:  # new pairs are the latest
+        more = replace(more, times=torch.full((more.n_pairs,), torch.inf, dtype=torch.float64))
     seen, changed = grown.seen.union(more), changed_rows(grown.seen, more)
     hidden = union(grown.excluded, None if excluded is None else arrange(excluded, rows))
     new = len(grown.queries) - len(ranker.queries)
@@ -123,6 +127,30 @@ def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
     return replace(fewer, model=model)
 
 
+def forget_candidates(ranker: Ranker, candidates: Sequence[Key]) -> Ranker:
+    """See ``Ranker.forget``."""
+    if not candidates:
+        return ranker
+    if has_own_search(ranker.model) or not ranks_by_text(ranker.model):
+        raise UserError(
+            f"{ranker.model.method} cannot lose candidates without a fit",
+            hint="exclude them from each search, or remove them from the data and fit again",
+        )
+    left = torch.ones(len(ranker.candidates), dtype=torch.bool)
+    left[ranker.candidates.rows(candidates, "candidate")] = False
+    if not bool(left.any()):
+        raise UserError(
+            f"the model has no candidates besides these {len(left):,}",
+            hint="keep at least one, or remove the model's folder",
+        )
+    rows, texts = left.nonzero().flatten(), ranker.candidates.texts
+    words = None if texts is None else texts.gather(rows.numpy())
+    fewer = _with_candidates(ranker, Vocabulary.of(ranker.candidates.take(rows), words))
+    removed = ranker.model.notes.get("removed_candidates", 0) + int((~left).sum())
+    notes = {**fewer.model.notes, "removed_candidates": removed}
+    return replace(fewer, model=replace(fewer.model, notes=notes))
+
+
 # ---------------------------------------------------------------------------------- rows
 
 
@@ -145,9 +173,10 @@ def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
 
 
 def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
-    """The model with the rows of ``candidates``, a superset; new ones have zeros."""
+    """The model with the rows of ``candidates``: new ones have zeros, missing ones are gone."""
     rows, places = ranker.candidates.find(candidates.keys), candidates.find(ranker.candidates.keys)
     tensors, n = dict(ranker.model.tensors), len(candidates)
+    places = torch.where(places < 0, n, places)  # ``renumber`` drops their pairs
     for name in tensors.keys() & {*METHODS[ranker.model.method].per_candidate}:
         tensors[name] = _rows(tensors[name], rows)
     if (known := kept_histories(ranker.model, len(places))) is not None:

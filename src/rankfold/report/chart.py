@@ -85,6 +85,13 @@ class Series(NamedTuple):
     emphasis: _Emphasis = "plain"
 
 
+class Figure(NamedTuple):
+    """A chart and its caption; ``svg`` is markup."""
+
+    caption: str
+    svg: str
+
+
 class _Field(NamedTuple):
     """The area of a chart in which values are drawn."""
 

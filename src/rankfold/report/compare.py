@@ -14,7 +14,7 @@ from rankfold.metrics import more_is_better
 from rankfold.report import chart, page, scales
 from rankfold.report import format as formats
 from rankfold.report import summary as summaries
-from rankfold.report.chart import Point, Series
+from rankfold.report.chart import Figure, Point, Series
 from rankfold.report.format import is_known
 from rankfold.report.published import published_figures
 from rankfold.report.scales import Scale
@@ -23,13 +23,6 @@ from rankfold.report.summary import Entry, mean_of
 MAX_STEPS = 60  # points of a line
 _MIN_LOG_RATIO = 8.0  # of the ends of a swept setting, for a log scale
 Results = Mapping[str, Any]
-
-
-class Figure(NamedTuple):
-    """A chart and its caption; ``svg`` is markup."""
-
-    caption: str
-    svg: str
 
 
 class Cell(NamedTuple):

@@ -7,12 +7,12 @@ extra ``report``.
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rankfold import storage
 from rankfold.metrics.binomial import interval
 from rankfold.report import chart, page, scales
-from rankfold.report.chart import Look, Point, Series
+from rankfold.report.chart import Figure, Look, Point, Series
 from rankfold.report.format import is_known
 from rankfold.report.scales import Scale
 
@@ -20,13 +20,6 @@ CONFIDENCE = 0.95  # of the intervals of shares
 _COLUMNS = 15  # in the lists of columns
 _EQUAL = Look("ink", "5 4")  # a line to compare with
 Result = Mapping[str, Any]  # as ``GradedEvaluation.to_json`` gives it
-
-
-class Figure(NamedTuple):
-    """A chart and its caption; ``svg`` is markup."""
-
-    caption: str
-    svg: str
 
 
 def write(result: Result, title: str, path: Path) -> None:

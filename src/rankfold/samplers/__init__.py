@@ -11,7 +11,7 @@ from rankfold.samplers.in_batch import InBatch
 from rankfold.samplers.mixed import Mixed
 from rankfold.samplers.popularity import Popularity, PopularityMode, popularity
 from rankfold.samplers.resampling import DRAWS
-from rankfold.samplers.streaming import Streaming
+from rankfold.samplers.streaming import RATE, Streaming, hash_sizes
 from rankfold.samplers.uniform import Uniform
 from rankfold.samplers.xir import Xir
 from rankfold.types import Comm, Sampler
@@ -26,6 +26,10 @@ class SamplerContext(NamedTuple):
     popularity: PopularityMode = "count"
     cache_share: float = 0.0  # lambda, the weight of the cache's half of the loss
     draw: str = "systematic"  # a key of DRAWS: how resamplers pick
+    draws: int | None = None  # picks per query of resamplers; None: the batch size
+    cache_size: int | None = None  # of xir; None: the batch size
+    rate: float = RATE  # of g-tower's counters
+    hash_size: int | None = None  # cells in each of g-tower's arrays; None: as published
     comm: Comm = SINGLE_PROCESS  # counts and batches are those of all processes
 
     @property
@@ -43,7 +47,14 @@ SAMPLERS: dict[str, Callable[[SamplerContext], Sampler]] = {
     "popularity": lambda s: Popularity(s.pop, s.negatives),
     "in-batch": lambda s: InBatch(s.log_pop),
     "mixed": lambda s: Mixed(s.log_pop, negatives=s.batch_size),
-    "streaming": lambda s: Streaming(s.counts.device),
-    "bir": lambda s: Bir(s.log_pop, s.batch_size, DRAWS[s.draw]),
-    "xir": lambda s: Xir(s.log_pop, s.batch_size, s.cache_share, DRAWS[s.draw], s.comm),
+    "streaming": lambda s: Streaming(s.counts.device, s.rate, hash_sizes(s.hash_size)),
+    "bir": lambda s: Bir(s.log_pop, s.draws or s.batch_size, DRAWS[s.draw]),
+    "xir": lambda s: Xir(
+        s.log_pop,
+        s.cache_size or s.batch_size,
+        s.cache_share,
+        DRAWS[s.draw],
+        s.comm,
+        draws=s.draws or s.batch_size,
+    ),
 }

@@ -1,6 +1,7 @@
 """In-batch negatives with streaming frequency estimation: G-Tower."""
 
 from collections.abc import Mapping
+from math import isqrt
 
 import torch
 from torch import Tensor
@@ -9,6 +10,22 @@ from rankfold.samplers.mixins import WholePool
 from rankfold.types import Batch, Drawn, Pool
 
 HASH_SIZES = (4993, 4999, 5003, 5009, 5011)  # of the five arrays
+RATE = 1e-4  # a
+
+
+def hash_sizes(size: int | None) -> tuple[int, ...]:
+    """The sizes of the five arrays: the published ones, or the five primes from ``size`` on.
+
+    Two candidates that share a cell of one array then share few others.
+    """
+    if size is None:
+        return HASH_SIZES
+    found: list[int] = []
+    while len(found) < len(HASH_SIZES):
+        if size > 1 and all(size % divisor for divisor in range(2, isqrt(size) + 1)):
+            found.append(size)
+        size += 1
+    return tuple(found)
 
 
 class Streaming(WholePool):
@@ -25,14 +42,20 @@ class Streaming(WholePool):
 
     The estimate for a batch includes its own update, as in the authors' code: ``propose`` computes
     it, ``observe`` stores it.
+
+    A cell forgets its start only after some 1/a steps, 10,000 as published: before that the
+    corrections of all candidates are nearly equal. p is at most 1, so candidates in every batch
+    cannot be told apart.
     """
 
-    def __init__(self, device: torch.device, rate: float = 1e-4) -> None:
+    def __init__(
+        self, device: torch.device, rate: float = RATE, sizes: tuple[int, ...] = HASH_SIZES
+    ) -> None:
         self.rate = rate  # a
         self.step = torch.zeros((), dtype=torch.int64)  # t of the last step
-        self.sizes = torch.tensor(HASH_SIZES, device=device)
+        self.sizes = torch.tensor(sizes, device=device)
         self.starts = self.sizes.cumsum(0) - self.sizes
-        cells = sum(HASH_SIZES)  # the arrays in a row
+        cells = sum(sizes)  # the arrays in a row
         self.last = torch.zeros(cells, dtype=torch.int64, device=device)
         self.delta = torch.ones(cells, dtype=torch.float64, device=device)
 

@@ -14,12 +14,13 @@ from rankfold.types import Batch, Comm, Drawn, Picks, Pool
 class Xir:
     """Cross-batch importance resampling [chen2022].
 
-    The pool is the batch's candidates followed by a cache of ``batch_size`` ids. Each query picks
-    batch_size/2 of the former (group 0, share 1 - lam) and as many of the latter (group 1, share
-    lam), both with the weights of BIR. After each step::
+    The pool is the batch's candidates followed by a cache of ``cache_size`` ids. Each query picks
+    draws/2 of the former (group 0, share 1 - lam) and as many of the latter (group 1, share lam),
+    both with the weights of BIR. In the paper the cache and the draws are as many as the configured
+    batch. After each step::
 
         o_y += how often y was picked, by all queries and in both groups      (o_y = 1 at the start)
-        the next cache = batch_size draws with replacement of the distinct candidates
+        the next cache = cache_size draws with replacement of the distinct candidates
                          picked in this step, in proportion to o_y
 
     The first cache is uniform, as if every candidate had been picked once. The cache is drawn in
@@ -31,23 +32,26 @@ class Xir:
     def __init__(
         self,
         log_pop: Tensor,
-        batch_size: int,
+        cache_size: int,
         lam: float,
         draw: Draw = systematic,
         comm: Comm = SINGLE_PROCESS,
+        *,
+        draws: int | None = None,
     ) -> None:
+        """``draws``: picks per query in both halves; None: as many as the cache has ids."""
         self.log_pop = log_pop  # [N]
-        self.batch_size = batch_size
+        self.cache_size = cache_size
         self.shares = (1 - lam, lam)
         self.draw = draw
         self.comm = comm
-        self.draws = max(batch_size // 2, 1)
+        self.draws = max((draws or cache_size) // 2, 1)
         self.occurrences = torch.ones_like(log_pop, dtype=torch.int64)  # o
         self.distinct = torch.arange(len(log_pop), device=log_pop.device)
 
     def propose(self, batch: Batch, rng: torch.Generator) -> Pool:
         weights = self.occurrences[self.distinct].double()
-        cache = self.distinct[draw(weights, self.batch_size, rng)]
+        cache = self.distinct[draw(weights, self.cache_size, rng)]
         ids = torch.cat([batch.candidates, cache])
         log_q = self.log_pop[ids]
         return Pool(ids, log_q, log_q[: len(batch.candidates)], holds_batch=True)
@@ -55,7 +59,7 @@ class Xir:
     def resample(
         self, scores: Tensor, pool: Pool, valid: Tensor | None, rng: torch.Generator
     ) -> Drawn:
-        border = len(pool.ids) - self.batch_size
+        border = len(pool.ids) - self.cache_size
         groups = []
         for part, share in zip((slice(border), slice(border, None)), self.shares, strict=True):
             valid_part = None if valid is None else valid[:, part]

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR
-from rankfold.methods import METHODS
+from rankfold.methods import METHODS, answers_of
 from rankfold.models.grader import Grader
 from rankfold.models.load import open_folder
 from rankfold.models.ranker import Ranker
@@ -25,6 +25,7 @@ from rankfold.serve.log import Log
 from rankfold.serve.metrics import Counts, Labels, Metrics
 from rankfold.serve.search import answer
 from rankfold.training.history import validation_score
+from rankfold.types import Columns
 
 _FACTS = ("data", "seed", "metric", "chosen_by", "refit", "operating_on")  # notes of a fit
 _NOTES = (*_FACTS, "added", "extended", "removed")
@@ -156,15 +157,21 @@ def opened(name: str, folder: storage.Folder, written: float, limits: Limits) ->
         card["index"] = model.about
         sides = {"queries": len(model.queries), "candidates": len(model.candidates)}
         card["sizes"] = {**sides, "pairs": model.seen.n_pairs}
+        card["filters"] = [] if model.features is None else _listed(model.features.columns)
     else:
         _ = model.opened, model.calibrates
         card["sizes"] = {"grades": len(model.grades)}
-        numbers, levels = ((), {}) if (own := model.columns) is None else (own.numbers, own.levels)
-        columns: list[dict[str, Any]] = [{"name": name, "type": "number"} for name in numbers]
-        columns += [{"name": n, "type": "text", "levels": list(v)} for n, v in levels.items()]
+        columns = [] if model.columns is None else _listed(model.columns)
         card |= {"grades": model.names, "columns": columns}
         card |= {"importance": notes.get("importance"), "explains": model.explains}
     return Served(model, accepts, card, to_json(card, inf_nan_mode="null"))
+
+
+def _listed(columns: Columns) -> list[dict[str, Any]]:
+    """Each column with its type and levels."""
+    numbers: list[dict[str, Any]] = [{"name": name, "type": "number"} for name in columns.numbers]
+    texts = [{"name": n, "type": "text", "levels": list(v)} for n, v in columns.levels.items()]
+    return numbers + texts
 
 
 def _warm(ranker: Ranker) -> None:
@@ -182,11 +189,11 @@ def _accepted_inputs(model: Ranker | Grader) -> tuple[str, ...]:
     """The inputs that it accepts."""
     if isinstance(model, Grader):
         return ("rows",) if model.columns is not None else ()
-    method, vectors = METHODS[model.model.method], model.model.tensors.get("candidates")
+    vectors = model.model.tensors.get("candidates")
     reads = model.tokenizer is not None and (model.texts is None or model.texts.weights is None)
     able = {
         "queries": True,
-        "history": "histories" in method.answers,
+        "history": "histories" in answers_of(model.model),
         "features": "query_columns" in model.model.notes,
         "text": ranks_by_text(model.model) and reads,
         "candidates": vectors is not None and vectors.shape[1] > 1,

@@ -142,7 +142,9 @@ def read_history(ranker: Ranker, query: Key) -> bytes:
     row = int(ranker.queries.find([query])[0])
     if row < 0:
         raise unknown(ranker.queries, query, "query", near=True)
-    chosen: list[int] = ranker.seen.part(row, row + 1).candidates.tolist()
+    history = ranker.seen.part(row, row + 1)
+    order = slice(None) if history.times is None else history.times.argsort(stable=True)
+    chosen: list[int] = history.candidates[order].tolist()
     candidates = described(ranker.candidates, chosen, "candidate")
     return to_json({"query": ranker.queries.keys[row], "candidates": candidates})
 

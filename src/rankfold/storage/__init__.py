@@ -25,6 +25,8 @@ from rankfold.storage.disk import os_error as os_error
 from rankfold.storage.disk import replacing as replacing
 from rankfold.storage.disk import scratch as scratch
 from rankfold.storage.disk import write_errors as write_errors
+from rankfold.storage.manifest import CARD as CARD
+from rankfold.storage.manifest import CARD_MARK as CARD_MARK
 from rankfold.storage.manifest import MANIFEST as MANIFEST
 from rankfold.storage.manifest import Content as Content
 from rankfold.storage.manifest import ForeignFile as ForeignFile

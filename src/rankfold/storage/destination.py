@@ -18,7 +18,7 @@ from rankfold.storage.disk import (
     stale_beside,
     write_errors,
 )
-from rankfold.storage.manifest import DATA_FILE, MANIFEST, NAME, read_manifest
+from rankfold.storage.manifest import CARD, DATA_FILE, MANIFEST, NAME, read_manifest
 
 _UNFINISHED = re.compile(rf"\.({NAME.pattern}|{re.escape(MANIFEST)}){MARK.pattern}")
 
@@ -33,7 +33,7 @@ def check_writable(path: Path, kind: str, *, overwrite: bool = False) -> None:
     with write_errors(path):
         if (path / MANIFEST).exists():
             _check_replaceable(path, kind, overwrite=overwrite)
-        elif path.exists() and not (path.is_dir() and all(map(_is_ours, path.iterdir()))):
+        elif path.exists() and not (path.is_dir() and all(map(_may_stay, path.iterdir()))):
             raise UserError(
                 f"{path} exists and was not written by rankfold",
                 hint="choose another --out; nothing was changed",
@@ -72,7 +72,7 @@ def leftovers(path: Path) -> list[Path]:
 
 def foreign(path: Path) -> list[Path]:
     """What a folder holds besides, which rankfold never removes."""
-    ours = {*_unnamed(path), path / MANIFEST, *_named(path)}
+    ours = {*_unnamed(path), path / MANIFEST, path / CARD, *_named(path)}
     return sorted(other for other in path.iterdir() if other not in ours)
 
 
@@ -132,6 +132,11 @@ def _named(folder: Path) -> set[Path]:
     present = (folder / MANIFEST).exists()
     files = read_manifest(folder)["files"] if present else {}
     return {folder / entry["file"] for entry in files.values()}
+
+
+def _may_stay(path: Path) -> bool:
+    """Whether a folder with this file can be written to: a killed write may leave its card."""
+    return path.name == CARD or _is_ours(path)
 
 
 def _is_ours(path: Path) -> bool:

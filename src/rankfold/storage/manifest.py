@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 HEAD = 2**20  # bytes at the start of a file, including its header, compared at every opening
 FORMAT = 1
 MANIFEST = "manifest.json"
+CARD = "README.md"  # for people; not in the manifest
+CARD_MARK = "<!-- written by rankfold; without this line, rankfold keeps the file as it is -->"
 NAME = re.compile(r"[a-z][a-z0-9_]*")  # of a file in ``files``
 DATA_FILE = re.compile(rf"{NAME.pattern}-[0-9a-f]{{16}}\.(safetensors|parquet|json|faiss|txt)")
 MISSING = (FileNotFoundError, NotADirectoryError)

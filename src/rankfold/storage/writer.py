@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import math
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ from rankfold.storage.disk import (
     write_errors,
 )
 from rankfold.storage.manifest import (
+    CARD,
+    CARD_MARK,
     FORMAT,
     HEAD,
     MANIFEST,
@@ -48,6 +51,7 @@ def write(
     comm: Comm | None = None,
     *,
     overwrite: bool = False,
+    card: str | None = None,
 ) -> None:
     """Make ``path`` a folder that holds ``files``, or leave it unchanged.
 
@@ -60,6 +64,7 @@ def write(
         comm: several processes on one file system that write together, no two of them the same
             name. Rank 0 writes the manifest, with its own ``meta``, after all files.
         overwrite: also replace a folder of another kind.
+        card: the text of ``README.md``, which replaces one with ``CARD_MARK``.
     """
     if comm is not None and comm.rank > 0:
         folder = Path(comm.texts("")[0])
@@ -75,6 +80,8 @@ def write(
         if comm is not None:
             for text in comm.texts(json.dumps(entries)):
                 entries |= json.loads(text)
+        if card is not None and _is_replaceable(folder / CARD):
+            _replace(folder / CARD, card.encode(), as_name="card")
         about = {"format": FORMAT, "kind": kind, "versions": versions(), **meta, "files": entries}
         _replace(folder / MANIFEST, dump(about))
     if comm is not None:
@@ -193,9 +200,20 @@ def _reuse(folder: Path, name: str, reused: ReusedFile) -> dict[str, Any]:
     return copied
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _is_replaceable(card: Path) -> bool:
+    """Whether there is no card, or one that rankfold wrote."""
+    try:
+        if not stat.S_ISREG(card.lstat().st_mode):
+            return False
+        with card.open("rb") as file:
+            return CARD_MARK.encode() in file.read(CHUNK)
+    except FileNotFoundError:
+        return True
+
+
+def _replace(path: Path, content: bytes, as_name: str | None = None) -> None:
     """Put the manifest at ``path``; the files that it names must be on disk before it is."""
-    temporary = new_name(path.parent, f".{path.name}")
+    temporary = new_name(path.parent, f".{as_name or path.name}")
     new_file(temporary)
     with filling(temporary) as put:
         put(content)

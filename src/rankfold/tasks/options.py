@@ -169,6 +169,13 @@ class RankOptions(Settings):
     )
     text_column: str | None = setting(None, help="the column of texts")
     with_text: bool = setting(False, help="also write the texts of the candidates")
+    min_probability: float | None = setting(
+        None,
+        at_least=0,
+        at_most=1,
+        help="for texts: also write the probability that a result is right, and leave out results "
+        "below this one",
+    )
     include_seen: bool = setting(False, help="also return candidates that the query chose before")
     where: str | None = setting(
         None,

@@ -19,6 +19,7 @@ from rankfold.data.read.tables import read_keys
 from rankfold.data.read.values import concat
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
+from rankfold.models import probabilities
 from rankfold.models.grader import Grader, new_values
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
@@ -71,11 +72,12 @@ def predict(
 
     A model that ranks gives ``query, rank, candidate, score``. Rows are keys of queries or, for a
     model that ranks by text, texts; for a text, no seen pairs are hidden. A repeated key is ranked
-    once. Unknown queries are left out and counted; ``strict`` refuses them. A model that grades
-    takes one file of rows with the columns that it was fitted on, and writes ``query, score,
-    grade`` and the probability of each grade; ``rate`` says what its false-positive rate means,
-    ``cautions`` what its cuts or the rows lack, and ``drift`` how each column differs from that of
-    the fitted rows. Rows that cannot be used are left out; ``dropped`` says which.
+    once. With ``min_probability`` there is also the probability of each result. Unknown queries
+    are left out and counted; ``strict`` refuses them. A model that grades takes one file of rows
+    with the columns that it was fitted on, and writes ``query, score, grade`` and the probability
+    of each grade; ``rate`` says what its false-positive rate means, ``cautions`` what its cuts or
+    the rows lack, and ``drift`` how each column differs from that of the fitted rows. Rows that
+    cannot be used are left out; ``dropped`` says which.
 
     Args:
         model: a model or its folder.
@@ -190,7 +192,10 @@ def _rank(
     keys = ranker.queries.keys if inputs.texts is None else inputs.keys
     rank = _rank_keys if inputs.texts is None else _rank_texts
     lists = rank(ranker, inputs, options, counts, reading.progress)
-    text = {"text": pl.String()} if options.with_text else {}
+    text: dict[str, pl.DataType] = {"text": pl.String()} if options.with_text else {}
+    if options.min_probability is not None:
+        text = {"probability": pl.Float32(), **text}
+        ranker.probabilities([])  # an error comes before the search
     schema = {"query": keys.dtype, "rank": pl.Int32(), "candidate": ranker.candidates.keys.dtype}
     schema |= {"score": pl.Float32(), **text}
     table = spool_frames(lists, schema, reading)
@@ -231,7 +236,8 @@ def _rank_keys(
         if ranker.texts is not None:
             counts.without_words += int((ranker.texts.counts()[block] == 0).sum())
         counts.queries += len(block)
-        yield _frame(ranker, ranker.queries.take(block), top, options)
+        known = None if ranker.texts is None else ranker.texts.counts()[block] > 0
+        yield _frame(ranker, ranker.queries.take(block), top, options, known)
         progress("ranking", counts.queries / len(rows))
 
 
@@ -247,7 +253,7 @@ def _rank_texts(
         top = best(ranker, "text", tokens, options.k, filter=_filter(ranker, options))
         counts.without_words += int((tokens.counts() == 0).sum())
         counts.queries += len(keys)
-        yield _frame(ranker, keys, top, options)
+        yield _frame(ranker, keys, top, options, tokens.counts() > 0)
         progress("ranking", counts.queries / total)
 
 
@@ -260,9 +266,21 @@ def _block_rows(ranker: Ranker, options: RankOptions) -> int:
     return block_rows(min(options.k, len(ranker.candidates)), BLOCK_BYTES)
 
 
-def _frame(ranker: Ranker, keys: pl.Series, top: TopK, options: RankOptions) -> pl.DataFrame:
-    """One result per row."""
-    real = top.ids >= 0
+def _frame(
+    ranker: Ranker,
+    keys: pl.Series,
+    top: TopK,
+    options: RankOptions,
+    known: torch.Tensor | None,
+) -> pl.DataFrame:
+    """One result per row; ``known`` [B] says which texts have a known word."""
+    real, chances = top.ids >= 0, None
+    if options.min_probability is not None:
+        chances = torch.from_numpy(ranker.probabilities(top.scores.numpy()))
+        if known is not None:
+            popular = probabilities.of_popular(ranker.seen, top.ids)
+            chances = torch.where(known[:, None], chances, popular)
+        real &= chances >= options.min_probability
     width, ids = top.ids.shape[1], top.ids[real]
     rows = torch.arange(len(keys))[:, None].expand_as(top.ids)[real]
     columns = {
@@ -271,6 +289,8 @@ def _frame(ranker: Ranker, keys: pl.Series, top: TopK, options: RankOptions) -> 
         "candidate": ranker.candidates.take(ids),
         "score": pl.Series(top.scores[real].numpy(), dtype=pl.Float32),
     }
+    if chances is not None:
+        columns["probability"] = pl.Series(chances[real].numpy(), dtype=pl.Float32)
     if options.with_text:
         assert ranker.candidates.texts is not None
         columns["text"] = ranker.candidates.texts.gather(ids.numpy())

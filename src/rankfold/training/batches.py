@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
+from rankfold.encoders.sequences import in_order, latest, shuffled
 from rankfold.types import Batch, Comm, Interactions, OwnRows
 
 MIN_BATCHES = 16  # of an epoch, with the default batch size
@@ -130,6 +131,46 @@ class PairBatches:
         candidates = self.candidates.new_zeros(len(places))
         candidates[own.places] = self.candidates[mine]
         return Batch(self.queries[mine].long(), self.comm.sum(candidates).long(), own)
+
+
+class SequenceBatches:
+    """Every query with choices once per epoch, as a pair per choice after its earlier ones.
+
+    Choices are in order of time, of many the latest; without times in a random order.
+    """
+
+    def __init__(
+        self, rows: Interactions, n_queries: int, length: int, *, with_first: bool = False
+    ) -> None:
+        """``n_queries`` in a batch, each with up to ``length`` pairs.
+
+        ``with_first``: the first choice of a query, which has no history, is a pair, too.
+        """
+        self.by_time, self.length = rows.times is not None, length + 1
+        self.sequences = in_order(rows, self.length if self.by_time else None)
+        self.first = 0 if with_first else 1
+        self.active = (self.sequences.counts() > self.first).nonzero().flatten()
+        self.n_queries = n_queries
+
+    def __len__(self) -> int:
+        return -(-len(self.active) // self.n_queries)
+
+    def order(self, rng: torch.Generator) -> Tensor:
+        """The queries in random order, then a seed for their choices."""
+        order = torch.randperm(len(self.active), generator=rng, device=rng.device)
+        seed = torch.randint(2**62, (1,), generator=rng, device=rng.device)
+        return torch.cat([self.active[order], seed])
+
+    def take(self, order: Tensor, number: int) -> Batch:
+        queries = order[:-1][number * self.n_queries : (number + 1) * self.n_queries]
+        sequences = self.sequences.select(queries)
+        if not self.by_time:
+            rng = torch.Generator(order.device).manual_seed(int(order[-1]) + number)
+            sequences = latest(shuffled(sequences, rng), self.length)
+        rows = sequences.row_of_entry()
+        places = torch.arange(len(rows), device=rows.device) - sequences.offsets[rows]
+        kept = places >= self.first
+        return Batch(queries[rows[kept]], sequences.candidates[kept], sequences=sequences)
 
 
 class QueryBatches:

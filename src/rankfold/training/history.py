@@ -44,7 +44,8 @@ class History:
         entry = {"phase": self.phase, "step": step.number, "loss": step.loss}
         updates = {} if step.updates is None else {"updates": step.updates}
         scored = {} if score is None else {"score": score}
-        self.entries.append({**entry, "seconds": step.seconds, **updates, **scored})
+        entry |= {"seconds": step.seconds, **updates, **step.measured, **scored}
+        self.entries.append(entry)
         self.in_passes = self.in_passes or step.model is None
         if score is None or self.score is None or score > self.score or not self.is_chosen:
             self.number, self.score, self.model = step.number, score, step.model

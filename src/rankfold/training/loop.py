@@ -80,6 +80,7 @@ class Task:
     batch_candidates: Callable[[], Tensor | None] = lambda: None  # of all processes; None: all
     divided: tuple[str, ...] = ()  # names in the memory's state of tables divided among processes
     factors: Mapping[nn.Parameter, float] = field(default_factory=dict)  # of learning rates
+    measure: Callable[[], Mapping[str, float]] = dict  # figures of an epoch, for the log of a fit
     draws_elsewhere: bool = False  # a custom module, which may draw from torch's global generator
 
 
@@ -138,6 +139,7 @@ class Loop:
         self.total = self.weight = 0.0
         final = self.epoch == self.config.epochs
         done = Step(self.epoch, loss, model, self.state, final, updates=count)
+        done = done._replace(measured=self.task.measure())
         yield done._replace(share=self.share, divided=self.divided)
 
     def learn(self, batch: Any, *, is_long: bool = False) -> None:

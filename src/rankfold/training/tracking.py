@@ -1,4 +1,4 @@
-"""Log a fit for other tools: TensorBoard's event files, or a folder that ``mlflow ui`` reads.
+"""Log a fit for other tools: CSV, TensorBoard's event files, or a folder ``mlflow ui`` reads.
 
     with tracked("mlflow:runs", "rg2") as report:
         rf.fit("rg2", data, report=report)
@@ -8,12 +8,13 @@ MLflow's folder is written here, without MLflow: plain files in the layout of it
 ``tracking``.
 """
 
+import csv
 import getpass
 import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def tracked(
     """A ``Report`` for ``fit`` that logs the loss, seconds and score of each step as a new run.
 
     Args:
-        where: ``tensorboard:DIR`` or ``mlflow:DIR``; None: nothing is logged.
+        where: ``csv:DIR``, ``tensorboard:DIR`` or ``mlflow:DIR``; None: nothing is logged.
         name: of the run.
         settings: the given settings; those of the model are logged with its first step.
         metric: the name of the validation score.
@@ -52,7 +53,8 @@ def tracked(
     kind, _, folder = where.partition(":")
     if kind not in _TRACKERS or not folder:
         raise UserError(
-            f"cannot track to {where!r}", hint="write tensorboard:DIR or mlflow:DIR, with a folder"
+            f"cannot track to {where!r}",
+            hint=f"write {' or '.join(f'{one}:DIR' for one in _TRACKERS)}",
         )
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -75,6 +77,31 @@ def combine(*reports: Report) -> Report:
 
 
 @contextmanager
+def _csv(folder: Path, name: str, settings: dict[str, Any], metric: str) -> Iterator[Report]:
+    """``RUN.csv`` has a row per value, ``RUN.settings.csv`` one per setting."""
+    run = _run_name(name)
+
+    def append(file: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        path = folder / file
+        with path.open("a", encoding="utf-8", newline="") as lines:
+            writer = csv.writer(lines)
+            writer.writerows([*([] if lines.tell() else [columns]), *rows])
+
+    def log_settings(values: Mapping[str, Any]) -> None:
+        append(f"{run}.settings.csv", ("setting", "value"), [*values.items()])
+
+    def log_values(values: Mapping[str, float], step: int) -> None:
+        rows = [(*key.split("/", 1), step, value) for key, value in values.items()]
+        append(f"{run}.csv", ("phase", "name", "step", "value"), rows)
+
+    yield _reporter(settings, metric, log_settings, log_values)
+
+
+def _run_name(name: str) -> str:
+    return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid4().hex[:4]}"
+
+
+@contextmanager
 def _tensorboard(
     folder: Path, name: str, settings: dict[str, Any], metric: str
 ) -> Iterator[Report]:
@@ -85,7 +112,7 @@ def _tensorboard(
             "logging to TensorBoard needs the package tensorboard, which is not installed",
             hint="pip install 'rankfold[tracking]', or use mlflow:DIR, which needs no package",
         ) from None
-    with SummaryWriter(folder / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid4().hex[:4]}") as to:
+    with SummaryWriter(folder / _run_name(name)) as to:
 
         def log_settings(values: Mapping[str, Any]) -> None:
             for key, value in values.items():
@@ -206,6 +233,7 @@ def _reporter(
 
 
 _TRACKERS: dict[str, Callable[[Path, str, dict[str, Any], str], AbstractContextManager[Report]]] = {
+    "csv": _csv,
     "tensorboard": _tensorboard,
     "mlflow": _mlflow,
 }

@@ -21,6 +21,7 @@ from rankfold.types.data import Graded as Graded
 from rankfold.types.data import Interactions as Interactions
 from rankfold.types.data import Kind as Kind
 from rankfold.types.data import Progress as Progress
+from rankfold.types.data import Sequences as Sequences
 from rankfold.types.data import Side as Side
 from rankfold.types.data import SplitName as SplitName
 from rankfold.types.data import Texts as Texts
@@ -34,6 +35,7 @@ from rankfold.types.methods import Encoder as Encoder
 from rankfold.types.methods import Exclude as Exclude
 from rankfold.types.methods import FullLoss as FullLoss
 from rankfold.types.methods import Index as Index
+from rankfold.types.methods import Input as Input
 from rankfold.types.methods import Judge as Judge
 from rankfold.types.methods import Loss as Loss
 from rankfold.types.methods import Method as Method

@@ -110,6 +110,7 @@ class Interactions(Lists):
     candidates: Tensor  # [nnz] int32, or int64 if M or N needs it
     grades: Tensor | None  # [nnz] float32, all > 0; None: all 1
     n_candidates: int
+    times: Tensor | None = None  # [nnz] float64, seconds since 1970; None: unknown
 
     @property
     def n_queries(self) -> int:
@@ -141,18 +142,24 @@ class Interactions(Lists):
     def keep(self, kept: Tensor) -> Interactions:
         """The pairs where ``kept`` [nnz] is true. All rows stay."""
         grades = None if self.grades is None else self.grades[kept]
+        times = None if self.times is None else self.times[kept]
         before = torch.nn.functional.pad(kept.cumsum(0), (1, 0))  # kept pairs before each pair
-        return Interactions(before[self.offsets], self.candidates[kept], grades, self.n_candidates)
+        candidates = self.candidates[kept]
+        return Interactions(before[self.offsets], candidates, grades, self.n_candidates, times)
 
     def transpose(self) -> Interactions:
         """The same grades, candidates by queries."""
         order = torch.argsort(self.candidates, stable=True)
         grades = None if self.grades is None else self.grades[order]
+        times = None if self.times is None else self.times[order]
         offsets = _offsets(self.candidate_counts())
-        return Interactions(offsets, self.query_of_pair()[order], grades, self.n_queries)
+        return Interactions(offsets, self.query_of_pair()[order], grades, self.n_queries, times)
 
     def union(self, other: Interactions) -> Interactions:
-        """The pairs of both. A pair in both has its grade from ``other``."""
+        """The pairs of both. A pair in both has its grade and its time from ``other``.
+
+        Times are unknown unless both have them.
+        """
         n = self.n_candidates
         pairs, order = torch.sort(torch.cat([self.codes(), other.codes()]), stable=True)
         last = torch.ones(len(pairs), dtype=torch.bool)
@@ -160,8 +167,11 @@ class Interactions(Lists):
         grades = None
         if self.grades is not None or other.grades is not None:
             grades = torch.cat([self.all_grades(), other.all_grades()])[order][last]
+        times = None
+        if self.times is not None and other.times is not None:
+            times = torch.cat([self.times, other.times])[order][last]
         pairs = pairs[last]
-        return from_pairs(pairs // n, pairs % n, grades, (self.n_queries, n))
+        return from_pairs(pairs // n, pairs % n, grades, (self.n_queries, n), times)
 
     def without(self, other: Interactions) -> Interactions:
         """The pairs that ``other`` does not have."""
@@ -169,13 +179,30 @@ class Interactions(Lists):
 
 
 def from_pairs(
-    queries: Tensor, candidates: Tensor, grades: Tensor | None, shape: tuple[int, int]
+    queries: Tensor,
+    candidates: Tensor,
+    grades: Tensor | None,
+    shape: tuple[int, int],
+    times: Tensor | None = None,
 ) -> Interactions:
     """CSR of pairs that are sorted by query, then candidate, without repeats."""
     n_queries, n_candidates = shape
     offsets = _offsets(torch.bincount(queries, minlength=n_queries))
     dtype = torch.int32 if n_candidates < 2**31 and n_queries < 2**31 else torch.int64
-    return Interactions(offsets, candidates.to(dtype), grades, n_candidates)
+    return Interactions(offsets, candidates.to(dtype), grades, n_candidates, times)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences(Lists):
+    """What each of some queries chose, in an order."""
+
+    candidates: Tensor  # [total] int64
+
+    def row_of_entry(self) -> Tensor:
+        """The sequence of each entry; [total]."""
+        counts = self.counts()
+        rows = torch.arange(len(counts), device=counts.device)
+        return torch.repeat_interleave(rows, counts, output_size=len(self.candidates))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from rankfold.types.data import Dataset, Features, Graded, Interactions, Kind, Side, Texts
+from rankfold.types.data import (
+    Dataset,
+    Features,
+    Graded,
+    Interactions,
+    Kind,
+    Sequences,
+    Side,
+    Texts,
+)
 from rankfold.types.spaces import Space
 
 Exclude: TypeAlias = Interactions | None
@@ -46,6 +56,9 @@ class Encoder(Protocol):
     def encode_candidates(self, rows: Tensor | None) -> Tensor:
         """[...] int64 -> [..., D]; None: of all candidates, [N, D]."""
 
+    def encode_batch(self, batch: Batch) -> Tensor:
+        """The queries of a batch, as they were before they chose its candidates; [B, D]."""
+
 
 class OwnRows(NamedTuple):
     """The rows of a batch that this process holds. Random draws per row are made for all rows."""
@@ -63,6 +76,7 @@ class Batch(NamedTuple):
     queries: Tensor  # [B] int64; with several processes those of the own rows, [b]
     candidates: Tensor  # [B] int64
     own: OwnRows | None = None  # None: all rows
+    sequences: Sequences | None = None  # of whole queries, whose choices are the rows
 
     @property
     def chosen(self) -> Tensor:
@@ -265,6 +279,7 @@ class Step(NamedTuple):
     stage: str | None = None  # its stage, where a method has several
     updates: int | None = None  # of the parameters, in this epoch; None: not by gradient steps
     seconds: float = 0.0  # that the method spent on it, set by ``timed``
+    measured: Mapping[str, float] = MappingProxyType({})  # figures beside the loss, by name
 
 
 Input = Literal["histories", "texts", "features", "rows"]
@@ -311,6 +326,8 @@ class Method:
     open: Callable[[Model], Opened]
     """Builds the modules of a model, on the device of its tensors. Costly: call it once."""
     answers: tuple[Input, ...] = ()  # what its models can be queried by, besides known queries
+    answers_with: Callable[[Mapping[str, Any]], tuple[Input, ...]] = lambda _config: ()
+    """What its models can be queried by with some settings, besides that."""
     own_search: bool = False  # scores are not inner products: models bring their own search
     paper: str = ""  # a key in docs/reference/papers.md
     self_tuning: bool = False  # chooses its own settings on validation: never stopped early

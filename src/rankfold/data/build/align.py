@@ -57,7 +57,8 @@ def renumber(pairs: Interactions, rows: Tensor, n: int) -> Interactions:
     keys = pairs.query_of_pair().long()[kept] * n + candidates[kept]
     keys, order = torch.sort(keys)
     grades = None if pairs.grades is None else pairs.grades[kept][order]
-    return from_pairs(keys // n, keys % n, grades, (pairs.n_queries, n))
+    times = None if pairs.times is None else pairs.times[kept][order]
+    return from_pairs(keys // n, keys % n, grades, (pairs.n_queries, n), times)
 
 
 def arrange(lists: L, rows: Tensor) -> L:

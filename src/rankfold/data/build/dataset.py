@@ -51,6 +51,7 @@ def to_dataset(
             torch.from_numpy(pairs.candidates[rows]),
             None if grades is None else torch.from_numpy(grades[rows]),
             shape,
+            None if pairs.times is None else torch.from_numpy(pairs.times[rows]),
         )
         if name != "train" and not np.any(rows):
             parts[name] = None

@@ -23,13 +23,13 @@ from rankfold.methods.pair_weights import drawn_counts, training_rows
 from rankfold.samplers import SAMPLERS, SamplerContext
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.known_positives import hits, own
-from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.types import (
     Batch,
     Choices,
     Comm,
     Dataset,
+    Drawn,
     Encoder,
     Interactions,
     Method,
@@ -41,6 +41,7 @@ from rankfold.types import (
     Step,
 )
 
+_MEASURED_BATCHES = 4  # of an epoch, for the share of accidental hits
 Mask = Literal["none", "own", "all"]
 SPACE: Space = {"lr": Range(0.001, 0.1, log=True), "weight_decay": Range(1e-7, 1e-3, log=True)}
 UNIFORM_SPACE: Space = {**SPACE, "negatives": Range(3, 50, log=True, whole=True)}
@@ -107,16 +108,19 @@ class Comparison:
         self.pools = Pools(sampler, model.shard_of(encoder))
         self.mask: Mask = config.mask
         self.correction: str | None = getattr(config, "correction", None)
+        self.hits: list[Tensor] = []  # of the first batches of an epoch
 
     def losses(self, batch: Batch, rng: torch.Generator, pairs: Interactions) -> Tensor:
         """The loss of each pair against its pool; [B]."""
         pool = self.pools.propose(batch, rng)
-        queries = self.encoder.encode_queries(batch.queries)
+        queries = self.encoder.encode_batch(batch)
         chosen, others = encode(self.encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
         scores = score_pool(queries, others).float()  # corrections and losses need the precision
         valid = usable(self.mask, batch, pool, pairs)
         drawn = self.sampler.resample(scores.detach(), pool, valid, rng)
+        if len(self.hits) < _MEASURED_BATCHES:
+            self.hits.append(share_of_hits(batch, pool, pairs, drawn))
         self.sampler.observe(batch, pool, drawn)
         if drawn is None:
             positive, scores = CORRECTIONS[self.parts.proposed](positive, scores, pool)
@@ -134,6 +138,11 @@ class Comparison:
             total = total + group.share * value
         return total
 
+    def measure(self) -> dict[str, float]:
+        """The share of accidental hits since the last call."""
+        measured, self.hits = self.hits, []
+        return {"hits": float(torch.stack(measured).mean())} if measured else {}
+
     def check_repeats(self) -> None:
         """A UserError if the loss cannot count a negative several times, as resamplers need."""
         sampler, loss = self.parts.sampler, self.parts.loss
@@ -142,6 +151,18 @@ class Comparison:
                 f"sampler {sampler} repeats negatives, which loss {loss} does not support",
                 hint=f"use another sampler, or one of {', '.join(sorted(SINGLE_POSITIVE))}",
             )
+
+
+def share_of_hits(batch: Batch, pool: Pool, pairs: Interactions, drawn: Drawn | None) -> Tensor:
+    """The share of a pool, or of the picks from it, that the query chose: accidental hits.
+
+    They are counted whether or not ``mask`` skips them.
+    """
+    chosen = hits(pairs, batch.queries, pool.ids)
+    if drawn is None:
+        return chosen.float().mean()
+    times = torch.cat([group.times * group.share for group in drawn.groups], dim=1)
+    return (times * chosen).sum() / times.sum().clamp(min=1e-9)
 
 
 def encode(encoder: Encoder, batch: Batch, pool: Pool) -> tuple[Tensor, Tensor]:
@@ -171,11 +192,14 @@ def score_pool(queries: Tensor, candidates: Tensor) -> Tensor:
 
 
 def usable(mask: Mask, batch: Batch, pool: Pool, pairs: Interactions) -> Tensor | None:
-    """The candidates of the pool that a query may be compared with; [B, C], None: all."""
+    """The candidates of the pool that a query may be compared with; [B, C], None: all.
+
+    A batch of whole queries has many of a query's choices: all are masked.
+    """
+    if mask == "all" or batch.sequences is not None:
+        return ~hits(pairs, batch.queries, pool.ids)
     if mask == "own":
         return ~own(batch, pool.ids)
-    if mask == "all":
-        return ~hits(pairs, batch.queries, pool.ids)
     return None
 
 
@@ -206,19 +230,22 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
     comparison = Comparison(encoder, sampler, parts, config)
     task = Task(
         module=encoder,
-        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
+        batches=model.pair_batches(encoder, rows, config, run.comm),
         losses=lambda batch, rng: comparison.losses(batch, rng, rows),
         export=lambda: model.model_of(name, config, encoder, data, rows),
         memory=sampler,
         sides=model.sides_of(encoder),
         batch_candidates=comparison.pools.batch_candidates,
+        draws_elsewhere=model.has_dropout(encoder),
+        measure=comparison.measure,
     )
     return train(task, config, run)
 
 
 def sampler_context(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS) -> SamplerContext:
     """The arguments of a sampler: those that the method has as settings, defaults for the rest."""
-    names = ("negatives", "popularity", "cache_share", "draw")
+    sizes = ("negatives", "draws", "cache_size", "hash_size")
+    names = (*sizes, "popularity", "cache_share", "draw", "rate")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
     config = config.for_data(rows, comm)
     batch_size = min(config.batch_size, max(1, int(sum_over_ranks(rows.n_pairs, comm))))

@@ -12,9 +12,9 @@ from rankfold.losses.full import FULL_LOSSES
 from rankfold.methods.gradient import model
 from rankfold.methods.gradient.comparison import PAPER_SPACE, SPACE
 from rankfold.methods.pair_weights import training_rows
-from rankfold.training.batches import QueryBatches, Rows
+from rankfold.training.batches import Rows
 from rankfold.training.loop import Task, train
-from rankfold.types import Dataset, FullLoss, Method, Run, Step
+from rankfold.types import Batch, Dataset, FullLoss, Interactions, Method, Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +51,33 @@ def fit(name: str, loss: FullLoss, data: Dataset, config: Any, run: Run) -> Iter
     config = config.for_data(rows, run.comm)
     encoder = model.trained_encoder(data, rows, config, run)
 
-    def losses(batch: Rows, _rng: torch.Generator) -> Tensor:
-        both = encoder.encode_queries(batch.queries), encoder.encode_candidates(None)
+    def losses(batch: Rows | Batch, _rng: torch.Generator) -> Tensor:
+        if isinstance(batch, Batch):
+            queries, positives = encoder.encode_batch(batch), _one_each(batch, rows.n_candidates)
+        else:
+            queries, positives = encoder.encode_queries(batch.queries), batch.positives
+        both = queries, encoder.encode_candidates(None)
         if config.precision == "bfloat16":
             both = both[0].bfloat16(), both[1].bfloat16()
-        return loss(*both, batch.positives).float()
+        return loss(*both, positives).float()
 
+    by_history = config.encoder == "history"
     task = Task(
         module=encoder,
-        batches=QueryBatches(rows, config.batch_size, run.comm),
+        batches=model.query_batches(encoder, rows, config, run.comm),
         losses=losses,
         export=lambda: model.model_of(name, config, encoder, data, rows),
-        weights=lambda batch: batch.weights,
+        weights=None if by_history else lambda batch: batch.weights,
         sides=model.sides_of(encoder),
+        draws_elsewhere=model.has_dropout(encoder),
     )
     return train(task, config, run)
+
+
+def _one_each(batch: Batch, n_candidates: int) -> Interactions:
+    """The positive of each row of a batch."""
+    offsets = torch.arange(len(batch.queries) + 1, device=batch.queries.device)
+    return Interactions(offsets, batch.candidates.int(), None, n_candidates)
 
 
 def method(

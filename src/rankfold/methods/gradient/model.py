@@ -10,12 +10,20 @@ from torch import Tensor, nn
 
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
+from rankfold.encoders.history import History, Pooling
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import MIN_NORM, Biased, Scaled, Tables
-from rankfold.encoders.towers import RowRange, Tower, Towers
+from rankfold.encoders.towers import FeatureVectors, RowRange, Tower, Towers
 from rankfold.kernels.sparse import in_file
+from rankfold.methods.gradient import history
 from rankfold.methods.noise import noise_of
-from rankfold.training.batches import default_batch
+from rankfold.training.batches import (
+    Batches,
+    PairBatches,
+    QueryBatches,
+    SequenceBatches,
+    default_batch,
+)
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
 from rankfold.training.replicas import Sides
@@ -34,8 +42,8 @@ from rankfold.types import (
 )
 
 _ROW_BLOCK = 2**16  # rows encoded at a time
-EncoderKind = Literal["tables", "towers"]
-_TOWERS: Mapping[Side, str] = {"query": "query_tower.", "candidate": "tower."}
+EncoderKind = Literal["tables", "towers", "history"]
+TOWERS: Mapping[Side, str] = {"query": "query_tower.", "candidate": "tower."}
 """The prefix of the names of a side's tower in a model."""
 
 
@@ -46,7 +54,21 @@ class EncoderConfig(Training):
     batch_size: int | None = setting(
         None, at_least=1, help="pairs in a batch; none: 256 to 2048, by their number"
     )
-    encoder: EncoderKind = setting("tables", help="tables: a vector per row; towers: also features")
+    encoder: EncoderKind = setting(
+        "tables", help="a vector per row; towers: also features; history: of what a query chose"
+    )
+    pooling: Pooling = setting(
+        "mean", help="of a history; recent: later choices count more; attention: a transformer"
+    )
+    history_length: int = setting(
+        50, at_least=1, help="encoder=history: the latest choices of a query that are read"
+    )
+    half_life: float = setting(
+        5.0, above=0, help="pooling=recent: choices after which the weight of one is half"
+    )
+    layers: int = setting(2, at_least=1, help="pooling=attention: layers of the transformer")
+    heads: int = setting(1, at_least=1, help="pooling=attention: heads of a layer; width / heads")
+    dropout: float = setting(0.2, at_least=0, at_most=0.9, help="pooling=attention: dropout")
     similarity: Literal["dot", "cosine"] = setting("dot", help="inner product or cosine of vectors")
     temperature: float = setting(1.0, above=0, help="scores are divided by it")
     BATCHES: ClassVar[tuple[int, int]] = 256, 2048  # where batch_size is open
@@ -87,16 +109,20 @@ def trained_encoder(
         size = 4 * rows.n_candidates * config.width
         if size > run.candidate_memory:
             shard = TableShard(rows.n_candidates, run.comm, run.memory_budget)
-    encoder = make_encoder(
-        data, rows, config.encoder, config.width, run, sparse=sparse, shard=shard
-    )
+    encoder: Tables | Towers | History
+    if config.encoder == "history":
+        encoder = history.make(data, rows, config, run, sparse=sparse)
+    else:
+        encoder = make_encoder(
+            data, rows, config.encoder, config.width, run, sparse=sparse, shard=shard
+        )
     return Scaled(encoder, config.similarity, config.temperature)
 
 
 def make_encoder(
     data: Dataset,
     rows: Interactions,
-    kind: EncoderKind,
+    kind: Literal["tables", "towers"],
     width: int,
     run: Run,
     *,
@@ -132,6 +158,8 @@ def sides_of(encoder: Encoder) -> Sides:
         divided, per_candidate = sides_of(encoder.encoder)
         return Sides(divided, (*per_candidate, encoder.biases))
     inner = _innermost(encoder)
+    if isinstance(inner, History):
+        return Sides((), (inner.table,))
     if isinstance(inner, Towers):
         return Sides((inner.queries.own,), (inner.candidates.own,))
     if inner.shard is not None:
@@ -145,29 +173,58 @@ def shard_of(encoder: Encoder) -> TableShard | None:
     return inner.shard if isinstance(inner, Tables) else None
 
 
-def _innermost(encoder: Encoder) -> Tables | Towers:
+def pair_batches(encoder: Encoder, rows: Interactions, config: Any, comm: Comm) -> Batches:
+    """The batches of pairs that an encoder is trained on."""
+    inner, length = _innermost(encoder), config.history_length
+    if isinstance(inner, History):
+        counts = rows.counts().clamp(max=length)
+        mean = max(1.0, float(counts[counts > 0].float().mean()) if rows.n_pairs else 1.0)
+        queries = max(1, round(config.batch_size / mean))
+        return SequenceBatches(rows, queries, length, with_first=inner.reads_first)
+    return PairBatches(rows, config.batch_size, config.weights, comm)
+
+
+def query_batches(encoder: Encoder, rows: Interactions, config: Any, comm: Comm) -> Batches:
+    """The batches of queries that an encoder is trained on."""
+    inner = _innermost(encoder)
+    if isinstance(inner, History):
+        length, first = config.history_length, inner.reads_first
+        return SequenceBatches(rows, config.batch_size, length, with_first=first)
+    return QueryBatches(rows, config.batch_size, comm)
+
+
+def has_dropout(encoder: Encoder) -> bool:
+    """Whether an encoder draws from torch's global generators."""
+    inner = _innermost(encoder)
+    return isinstance(inner, History) and inner.spec.pooling == "attention"
+
+
+def _innermost(encoder: Encoder) -> Tables | Towers | History:
     """The encoder inside its wrappers."""
     inner: Any = encoder
-    while not isinstance(inner, Tables | Towers):
+    while not isinstance(inner, Tables | Towers | History):
         inner = inner.encoder
     return inner
 
 
 def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Interactions) -> Model:
     """The vectors of all rows, and the towers that can encode new rows by their features."""
-    tensors, notes = vectors(encoder, rows), {}
+    tensors, notes = vectors(encoder, rows), dict[str, Any]()
     inner = _innermost(encoder)
+    sides: dict[Side, tuple[nn.Module, Features | None]] = {}
     if isinstance(inner, Towers):
-        sides = {
-            "query": (inner.queries, data.query_features),
-            "candidate": (inner.candidates, data.candidate_features),
-        }
-        for side, prefix in _TOWERS.items():
-            tower, features = sides[side]
-            if features is None:
-                continue
+        sides["query"] = inner.queries, data.query_features
+        sides["candidate"] = inner.candidates, data.candidate_features
+    elif isinstance(inner, History):
+        tensors |= history.tensors_of(inner)
+        notes["by_time"] = inner.spec.by_time
+        if inner.known is not None:
+            sides["query"] = inner.known, data.query_features
+        sides["candidate"] = inner.candidates, data.candidate_features
+    for side, (tower, features) in sides.items():
+        if features is not None:
             kept = {k: t for k, t in tower.state_dict().items() if not k.startswith("own")}
-            tensors |= {prefix + key: tensor.clone() for key, tensor in kept.items()}
+            tensors |= {TOWERS[side] + key: tensor.clone() for key, tensor in kept.items()}
             notes[f"{side}_columns"] = features.columns.to_json()
     return Model(name, asdict(config), tensors, notes)
 
@@ -197,7 +254,12 @@ def gradient_method(
     **declared: Any,
 ) -> Method:
     """A method whose model is that of ``model_of``; ``declared``: further fields of ``Method``."""
-    shared = {"open": open_model, "answers": ("features",), "distributed": True}
+    shared = {
+        "open": open_model,
+        "answers": ("features",),
+        "answers_with": history.answers_with,
+        "distributed": True,
+    }
     return Method(summary, config, "interactions", fit, **{**shared, **declared})
 
 
@@ -206,7 +268,11 @@ def _encode_new(model: Model, features: Features, side: Side) -> Tensor:
 
     A column of biases, which follows the vectors, is 1 for a query and the mean for a candidate.
     """
-    vectors = tower_vectors(model, features, side)
+    return _scored(model, tower_vectors(model, features, side), side)
+
+
+def _scored(model: Model, vectors: Tensor, side: Side) -> Tensor:
+    """Vectors of an encoder as scores read them: their length, the temperature, and biases."""
     if model.config.get("similarity") == "cosine":
         vectors = nn.functional.normalize(vectors, dim=-1, eps=MIN_NORM)
     biases = model.tensors["candidates"][:, vectors.shape[1] :].mean(dim=0)
@@ -218,16 +284,28 @@ def _encode_new(model: Model, features: Features, side: Side) -> Tensor:
 def open_model(
     model: Model, encode: Callable[[Model, Features, Side], Tensor] = _encode_new
 ) -> Opened:
-    """A model that was fitted with features encodes new rows; a tower is built when it is used."""
-    has_tower = any(name.startswith((*_TOWERS.values(),)) for name in model.tensors)
-    return Opened(features=partial(encode, model) if has_tower else None)
+    """A model that was fitted with features encodes new rows; a tower is built when it is used.
+
+    One with ``encoder=history`` encodes new queries by what they chose.
+    """
+    has_tower = any(name.startswith((*TOWERS.values(),)) for name in model.tensors)
+    features = partial(encode, model) if has_tower else None
+    if model.config.get("encoder") != "history":
+        return Opened(features=features)
+    read = history.open_model(model)
+    return Opened(features=features, histories=lambda rows: _scored(model, read(rows), "query"))
 
 
 @torch.no_grad()
 def tower_vectors(model: Model, features: Features, side: Side) -> Tensor:
     """The vectors of new rows by the tower of their side; [n, D]."""
-    prefix = _TOWERS[side]
+    prefix = TOWERS[side]
     kept = {k.removeprefix(prefix): t for k, t in model.tensors.items() if k.startswith(prefix)}
+    if side == "query" and model.config["encoder"] == "history":
+        known = FeatureVectors(features, model.config["width"], torch.Generator())
+        known.load_state_dict(kept)
+        vectors: Tensor = known(None)
+        return vectors
     tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
     tower.load_state_dict(kept, strict=False)
     return tower.encode_new(features)

@@ -10,7 +10,7 @@ from torch.func import functional_call
 from rankfold.config import Settings, setting
 from rankfold.encoders.tables import Tables
 from rankfold.encoders.towers import Towers
-from rankfold.methods.gradient.model import EncoderKind, make_encoder, model_of, open_model
+from rankfold.methods.gradient.model import make_encoder, model_of, open_model
 from rankfold.methods.pair_weights import training_rows
 from rankfold.solvers import newton_cg as newton
 from rankfold.solvers import ranking_loss
@@ -24,7 +24,9 @@ class Config(Settings):
     """Settings of ``rg2-newton``."""
 
     width: int = setting(64, at_least=1, help="length of the vectors")
-    encoder: EncoderKind = setting("tables", help="tables: a vector per row; towers: also features")
+    encoder: Literal["tables", "towers"] = setting(
+        "tables", help="tables: a vector per row; towers: also features"
+    )
     objective: Literal["rg2", "rgx"] = setting("rg2", help="rgx: with the interaction term")
     alpha: float = setting(0.0, at_least=0, help="extra weight of a pair")
     reg: float = setting(0.3, at_least=0, help="regularisation of all parameters, per row")

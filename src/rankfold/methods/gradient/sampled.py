@@ -18,6 +18,7 @@ from rankfold.samplers import SAMPLERS
 from rankfold.samplers.corrections import CORRECTIONS, RESAMPLED
 from rankfold.samplers.popularity import PopularityMode
 from rankfold.samplers.resampling import DRAWS
+from rankfold.samplers.streaming import RATE
 from rankfold.types import Choices, Range
 
 _POPULARITY_SPACE = {**SPACE, "popularity": Choices(("count", "log", "power"))}
@@ -32,9 +33,19 @@ class _SharedConfig(UniformConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InBatchConfig(ComparisonConfig):
-    """Settings of ``ssl`` and ``g-tower``: the candidates of a batch are the negatives."""
+    """Settings of ``ssl``: the candidates of a batch are the negatives."""
 
     schedule: str = "step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StreamingConfig(InBatchConfig):
+    """Settings of ``g-tower``."""
+
+    rate: float = setting(RATE, above=0, at_most=1, help="how fast its counters learn; per batch")
+    hash_size: int | None = setting(
+        None, at_least=2, help="cells in each of its five arrays; none: about 5,000, as published"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +64,9 @@ class _ResampledConfig(_CorrectedConfig):
     draw: str = setting(
         "systematic", choices=DRAWS, help="even distances, or independent as published"
     )
+    draws: int | None = setting(
+        None, at_least=1, help="picks per query; none: as many as pairs in a batch"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +74,9 @@ class CachedConfig(_ResampledConfig):
     """Settings of ``xir``: half of the picks come from a cache of earlier picks."""
 
     cache_share: float = setting(0.2, at_least=0, at_most=1, help="share of cached picks (lambda)")
+    cache_size: int | None = setting(
+        None, at_least=1, help="ids in the cache; none: as many as pairs in a batch"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +91,10 @@ class _AnyConfig(ComparisonConfig):
     negatives: int = setting(100, at_least=1, help="uniform, shared, popularity: random candidates")
     popularity: PopularityMode = setting("count", help="by count, its logarithm, or its power 0.75")
     cache_share: float = setting(0.2, at_least=0, at_most=1, help="xir: share of cached picks")
+    draws: int | None = setting(None, at_least=1, help="bir, xir: picks per query; none: a batch")
+    cache_size: int | None = setting(None, at_least=1, help="xir: ids in the cache; none: a batch")
+    rate: float = setting(RATE, above=0, at_most=1, help="streaming: how fast its counters learn")
+    hash_size: int | None = setting(None, at_least=2, help="streaming: cells; none: as published")
 
 
 BPR = method(
@@ -129,7 +150,7 @@ MNS = method(
 G_TOWER = method(
     "g-tower",
     Combination("streaming", "softmax", "all"),
-    InBatchConfig,
+    _StreamingConfig,
     "softmax among the batch's candidates, popularity learnt on the way",
     paper="yi2019",
 )

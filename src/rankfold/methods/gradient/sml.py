@@ -41,6 +41,11 @@ class SmlConfig(comparison.UniformConfig):
 
     def __post_init__(self) -> None:
         check(self)
+        if self.encoder == "history":
+            raise UserError(
+                "sml has a margin for each query: it takes no encoder=history",
+                hint="set encoder=tables or towers, or fit bpr",
+            )
         if self.similarity != "dot" or self.temperature != 1:
             raise UserError(
                 f"sml ranks by distance: `similarity` must be dot and `temperature` 1, got "
@@ -67,6 +72,9 @@ class UnitBall(nn.Module):
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
         return within(self.encoder.encode_queries(rows))
+
+    def encode_batch(self, batch: Batch) -> Tensor:
+        return self.encode_queries(batch.queries)
 
     def encode_candidates(self, rows: Tensor | None) -> Tensor:
         return within(self.encoder.encode_candidates(rows))

@@ -11,7 +11,6 @@ from rankfold.kernels.single_positive import uib
 from rankfold.methods.gradient import comparison, model
 from rankfold.methods.pair_weights import training_rows
 from rankfold.samplers import SAMPLERS
-from rankfold.training.batches import PairBatches
 from rankfold.training.loop import Task, train
 from rankfold.training.replicas import Sides
 from rankfold.types import Batch, Dataset, Run, Step
@@ -46,7 +45,7 @@ def fit(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
 
     def losses(batch: Batch, rng: torch.Generator) -> Tensor:
         pool = pools.propose(batch, rng)
-        queries, edge = encoder.encode_queries(batch.queries), boundary(batch.queries)
+        queries, edge = encoder.encode_batch(batch), boundary(batch.queries)
         chosen, others = comparison.encode(encoder, batch, pool)
         positive = (queries * chosen).sum(dim=1).float()
         scores = comparison.score_pool(queries, others).float()
@@ -56,11 +55,12 @@ def fit(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
 
     task = Task(
         module=module,
-        batches=PairBatches(rows, config.batch_size, config.weights, run.comm),
+        batches=model.pair_batches(encoder, rows, config, run.comm),
         losses=losses,
         export=lambda: model.model_of("uib", config, encoder, data, rows),
         sides=Sides((*sides.divided, boundary), sides.per_candidate),
         batch_candidates=pools.batch_candidates,
+        draws_elsewhere=model.has_dropout(encoder),
     )
     return train(task, config, run)
 

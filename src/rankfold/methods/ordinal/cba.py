@@ -1,5 +1,6 @@
 """CBA: the best true-positive rate at a low false-positive rate, for ordered grades; [cba]."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,7 +36,10 @@ class CbaConfig(training.GradedConfig):
     cache_entries: Literal["rows", "copies"] = setting(
         "rows", help="for grades with few rows: an entry per row, or copies to `cache` as the paper"
     )
-    classes: float = setting(1.0, at_least=0, help="weight of a cross-entropy, on extra outputs")
+    classes: float = setting(1.0, at_least=0, help="weight of the likelihood of the grades")
+    likelihood: Literal["odds", "classes"] = setting(
+        "odds", help="of the score with a bias per threshold, or of extra outputs, one per grade"
+    )
 
 
 def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
@@ -47,6 +51,7 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
     """
     config: CbaConfig = context.config
     lowest = int((context.rows.grades == context.rows.grades.min()).sum())
+    biases = threshold_biases(context)
     cache, sigma = fill_cache(context), config.sigma or default_sigma(lowest, config.fpr)
 
     def losses(batch: training.GradedBatch) -> Tensor:
@@ -59,9 +64,32 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
         values = shared_low_fpr_loss(batch.outputs[:, 0], positive, weights)
         if config.classes == 0:
             return values
-        return values + config.classes * F.cross_entropy(batch.outputs[:, 1:], batch.grades)
+        return values + config.classes * likelihood(batch)
+
+    def likelihood(batch: training.GradedBatch) -> Tensor:
+        if config.likelihood == "classes":
+            return F.cross_entropy(batch.outputs[:, 1:], batch.grades)
+        odds = batch.outputs[:, :1] + biases()
+        positive = above(batch.grades, context.n_grades).T.to(odds.dtype)
+        return F.binary_cross_entropy_with_logits(odds, positive, reduction="none").sum(1).mean()
 
     return training.BatchLoss(losses, cache)
+
+
+def threshold_biases(context: training.FitContext) -> Callable[[], Tensor]:
+    """A bias for each threshold, at first the log-odds of its positives; [G - 1].
+
+    They are the biases of outputs that nothing else reads if the likelihood is that of the score.
+    """
+    every = context.module.head.bias
+    assert isinstance(every, Tensor)
+    mine = slice(1, context.n_grades)
+    if context.config.likelihood == "odds":
+        n = len(context.rows)
+        shares = above(context.rows.grades, context.n_grades).float().mean(dim=1)
+        with torch.no_grad():
+            every[mine] = shares.clamp(0.5 / n, 1 - 0.5 / n).logit()
+    return lambda: every[mine]
 
 
 def score_weights(context: training.FitContext) -> Tensor:
@@ -106,9 +134,11 @@ def score(values: Tensor, _n_grades: int) -> Tensor:
     return values[:, 0].double()
 
 
+RECIPE = training.Recipe(outputs, rank_weighted_loss, score, columns="piecewise")
+
 METHOD = training.method(
     "cba",
-    training.Recipe(outputs, rank_weighted_loss, score),
+    RECIPE,
     "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
     "cba",
     CbaConfig,

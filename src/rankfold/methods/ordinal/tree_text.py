@@ -9,6 +9,7 @@ run for ever. So a text is checked before it gets there.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 _FIRST = re.compile(r"^Tree=\d+\n", re.MULTILINE)
 _END = "end of trees"
@@ -51,6 +52,7 @@ def write(head: str, trees: Sequence[str]) -> str:
     return f"{head}\ntree_sizes={sizes}\n\n{''.join(numbered)}{_END}\n"
 
 
+@lru_cache(maxsize=2)  # the trees of a fit are read several times
 def is_sound(text: str) -> bool:
     """Whether nothing is missing, and every row ends in a leaf of each tree."""
     head, trees = head_and_trees(text)

@@ -20,20 +20,32 @@ from rankfold.distributed.collectives import row_offset
 from rankfold.errors import UserError, memory_errors
 from rankfold.kernels.threads import limited_threads
 from rankfold.methods import METHODS
+from rankfold.models import probabilities
 from rankfold.models.cuts import CALIBRATION
 from rankfold.models.explain import names_of_columns, permutation_importance
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.imports import NOTE, modules_of
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
+from rankfold.models.readme import DATA_SUMMARY, summary_of
+from rankfold.models.search import Filter
+from rankfold.samplers.known_positives import hits
 from rankfold.tasks.fit.plan import FitPlan, make_plan
-from rankfold.tasks.fit.run import gather_model, make_run, refit_follows, run_steps, score_rows
+from rankfold.tasks.fit.run import (
+    gather_model,
+    make_judge,
+    make_run,
+    refit_follows,
+    run_steps,
+    score_rows,
+)
 from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.history import History
-from rankfold.types import Comm, Graded, Model, SplitName, Vocabulary
+from rankfold.types import Comm, Graded, Model, SplitName, TopK, Vocabulary
 
+_CALIBRATED = 3000  # validation queries, at most
 _PROFILED_ROWS = 200_000  # of train, for the profile of the columns
 
 
@@ -102,6 +114,7 @@ def _fit(plan: FitPlan) -> Ranker | Grader:
     if history.phase == "fit":
         if state is None or not state.get("over", False):
             run_steps(plan, plan.data, history, state, plan.identity())
+        history.model = _with_probabilities(plan, history.model)
         if refit_follows(plan, history):
             history, state = history.refit(), None
     if history.phase == "refit":
@@ -155,6 +168,25 @@ def _load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
     return loaded
 
 
+def _with_probabilities(plan: FitPlan, model: Model | None) -> Model | None:
+    """The model with probabilities of its results, learnt from its lists of validation queries."""
+    judge = make_judge(plan, plan.data)
+    texts = plan.method.data_kind == "texts"
+    if model is None or judge is None or not texts or plan.comm.size > 1:
+        return model
+    words = plan.data.query_texts
+    assert words is not None
+    rows = judge.queries[words.counts()[judge.queries] > 0][:_CALIBRATED]
+    if len(rows) == 0:
+        return model
+    searcher, truth = _make_ranker(plan, model).searcher, judge.truth.select(rows)
+    found = searcher.of_queries(rows, probabilities.DEPTH, Filter(judge.hidden(rows)))
+    found = TopK(found.ids.cpu(), found.scores.cpu())
+    right = hits(truth, torch.arange(len(rows)), found.ids.clamp(min=0))
+    note = probabilities.learn(found, right & (found.ids >= 0))
+    return replace(model, notes={**model.notes, probabilities.NOTE: note} if note else model.notes)
+
+
 # ---------------------------------------------------------------------------------- the model
 
 
@@ -171,6 +203,7 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
         "seed": plan.options.seed,
         "metric": plan.metric,
         "data": plan.data.fingerprint,
+        DATA_SUMMARY: summary_of(plan.data.summary),
         "asked": asdict(plan.settings),
     }
     if plan.data.kind == "graded":
@@ -236,16 +269,16 @@ def _importance(grader: Grader, rows: Graded, comm: Comm) -> dict[str, Any] | No
     known = rows.select((rows.grades >= 0).nonzero().flatten())
     if len(known.grades.unique()) < 2:
         return None
-    values = permutation_importance(grader.score, known, len(grader.grades))
+    gains = None if grader.opened.gain is None else grader.opened.gain()
+    values = permutation_importance(grader.score, known, len(grader.grades), gains)
     names = names_of_columns(grader.columns)
     order = values.argsort(descending=True, stable=True).tolist()
     importance = {
         "by": "permutation",
         "columns": {names[place]: float(values[place]) for place in order},
     }
-    if grader.opened.gain is not None:
-        gains = grader.opened.gain().tolist()
-        importance["gain"] = {names[place]: gains[place] for place in order}
+    if gains is not None:
+        importance["gain"] = {names[place]: float(gains[place]) for place in order}
     return importance
 
 
@@ -260,6 +293,8 @@ def _make_ranker(plan: FitPlan, model: Model) -> Ranker:
         texts = {name: getattr(data, name) for name in ("tokenizer", "n_tokens")}
         texts["texts"] = data.query_texts
     seen = replace(data, excluded=None).seen("test")
+    if not model.notes.get("by_time"):
+        seen = replace(seen, times=None)
     features = data.candidate_features
     return Ranker(
         model, data.queries, data.candidates, seen, data.excluded, features=features, **texts

@@ -14,7 +14,7 @@ from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import SINGLE_PROCESS, row_offset
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
-from rankfold.methods import METHODS, find_method
+from rankfold.methods import METHODS, answers_with, find_method
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
 from rankfold.tasks.fit.calibration import SHARE, split_validation
@@ -149,7 +149,7 @@ def _check_data(plan: FitPlan) -> None:
         )
     if takes == "interactions" and plan.data.given is not None:
         able = [other for other, method in METHODS.items() if "histories" in method.answers]
-        if name not in able:
+        if "histories" not in answers_with(name, asdict(plan.settings)):
             raise UserError(
                 f"{name} cannot rank held-out queries by their histories",
                 hint=f"prepare without --fold-in, or fit one of {', '.join(able)}",

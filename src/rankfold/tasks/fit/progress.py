@@ -20,7 +20,8 @@ def reporter(callback: Callable[[str, float], None], metric: str) -> Report:
         count = f"step {step.number:,}" + (f" of {of:,}" if of > step.number else "")
         stage = "" if step.stage is None else f"{step.stage}, "
         loss = f", loss {step.loss:.6g}" if step.loss else ""  # 0: the method has no loss
-        line = f"{history.phase}: {stage}{count}{loss}{_scores(history, step, metric)}"
+        hits = f", hits {step.measured['hits']:.2%}" if "hits" in step.measured else ""
+        line = f"{history.phase}: {stage}{count}{loss}{hits}{_scores(history, step, metric)}"
         now = perf_counter()
         start, done = began.setdefault(f"{history.phase} {step.stage}", (now - step.seconds, 0.0))
         if done < share < 1:

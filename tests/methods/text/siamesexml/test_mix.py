@@ -33,7 +33,7 @@ def test_the_mix_matches_the_formula() -> None:
         expected = (0.7 * corpus[0] + 0.3 * corpus[1] + 0.2 * corpus[2]) / 2
         torch.testing.assert_close(result[:, number * 3 : number * 3 + 3], expected)
     assert result[:, 6].tolist() == pytest.approx([0.2 * math.log(1 + n) for n in counts.tolist()])
-    assert torch.equal(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), result[:, :6])
+    torch.testing.assert_close(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), result[:, :6])
 
 
 def test_the_mix_is_the_same_in_tiles_and_halves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_the_mix_is_the_same_in_tiles_and_halves(monkeypatch: pytest.MonkeyPatch
     chosen, counts = mix.Mix(0.7, 0.2, 0.1), torch.arange(11)
     expected = mix.mixture(done, chosen, 1, counts)
     monkeypatch.setattr(mix, "TILE", 4)
-    assert torch.equal(mix.mixture(done, chosen, 1, counts), expected)
+    torch.testing.assert_close(mix.mixture(done, chosen, 1, counts), expected)
     halves = mix.mixture(done, chosen, 1, counts, torch.float16)
     assert halves.dtype == torch.float16
     torch.testing.assert_close(halves.float(), expected, rtol=1e-3, atol=1e-4)

@@ -4,17 +4,21 @@ Each process has the documents of its own queries and a share of the labels. The
 what a batch needs to all processes. With one process they do nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import rounds, row_offset
 from rankfold.encoders.bags import thin
-from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.training.batches import QueryBatches, Rows
 from rankfold.types import Comm, Interactions, OwnRows, Texts, TopK, from_pairs
+
+if TYPE_CHECKING:
+    from rankfold.methods.text.siamesexml.corpus import Corpus
 
 _GATHERED_PAIRS = 2**22  # pairs of all processes that are gathered at a time
 

@@ -7,13 +7,13 @@ and id i in ``index.faiss``, is the i-th key of that side.
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import torch
-from torch import Tensor
+from torch import Tensor, arange, save
 
 from rankfold import storage
 from rankfold.data.read.reading import Reading, spool_frames
@@ -22,9 +22,12 @@ from rankfold.index.faiss_export import SAMPLE_QUERIES, export_faiss
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import has_own_search
 from rankfold.notebook import shown
+from rankfold.tasks.evaluate import evaluate
 from rankfold.types import Progress, Side, Vocabulary
 
 BLOCK_BYTES = 2**26  # of vectors at a time
+_METRIC = "ndcg@10"
+_STATE = "model.pt"
 
 
 class Vectors(NamedTuple):
@@ -41,6 +44,9 @@ def export(
     *,
     format: str = "parquet",
     index: bool = True,
+    onnx: bool = False,
+    torch: bool = False,
+    data: Any = None,
     progress: Progress = shown,
 ) -> dict[str, Any]:
     """Write the vectors of both sides, their keys, and an index that faiss opens.
@@ -51,6 +57,10 @@ def export(
         format: ``parquet``, a table ``key, [text,] vector`` per side; ``npy``, an array per side
             and a table of its keys.
         index: also write ``index.faiss``, over the candidates.
+        onnx: also write the networks that encode new rows or texts, if the model has some.
+        torch: also write ``model.pt``: the tensors as a state dict of PyTorch.
+        data: prepared data or its folder; for a model with a tail, ``about["loss"]`` then has its
+            ndcg@10 on test with the tail and by the vectors alone.
         progress: called after each block.
 
     Returns:
@@ -80,6 +90,15 @@ def export(
                 "factor": f"{len(ranker.candidates)} * h ** {power:g}, h the size of a history",
             }
             about["score"] += ", plus the neighbours' weights of the history, times their factor"
+            if data is not None:
+                about["loss"] = _loss_without_tail(ranker, data, progress)
+        if onnx:
+            from rankfold.tasks.export.networks import write_networks
+
+            progress("writing networks", 0.0)
+            about["networks"] = write_networks(ranker, folder)
+        if torch:
+            _save_state(ranker, folder / _STATE)
         if index:
             progress("writing index.faiss", 0.0)
             candidates, path = ranker.model.tensors["candidates"], folder / "index.faiss"
@@ -118,7 +137,7 @@ def _write_table(folder: Path, name: str, side: Vectors, progress: Progress) -> 
             yield _keys(side.keys, rows).with_columns(vector=vector)
 
     with storage.beside(folder / file, Path.mkdir) as scratch:
-        schema = {**_keys(side.keys, torch.arange(0)).schema, "vector": shape}
+        schema = {**_keys(side.keys, arange(0)).schema, "vector": shape}
         spool_frames(frames(), schema, Reading(scratch)).sink_parquet(folder / file)
     return [file]
 
@@ -135,7 +154,7 @@ def _write_arrays(folder: Path, name: str, side: Vectors, progress: Progress) ->
         put(header.getvalue())
         for _, vectors in _blocks(side, f"writing {file}", progress):
             put(vectors.astype("<f4").tobytes())
-    _keys(side.keys, torch.arange(len(side.keys))).write_parquet(folder / keys)
+    _keys(side.keys, arange(len(side.keys))).write_parquet(folder / keys)
     return [file, keys]
 
 
@@ -161,10 +180,32 @@ def _write_neighbours(folder: Path, ranker: Ranker, format: str) -> list[str]:
     return ["neighbours.parquet"]
 
 
+def _loss_without_tail(ranker: Ranker, data: Any, progress: Progress) -> dict[str, Any]:
+    """The metric on test of the model, and of its vectors alone."""
+    model = ranker.model
+    tail = ("neighbours", "neighbour_weights")
+    bare = {name: tensor for name, tensor in model.tensors.items() if name not in tail}
+    both = {"model": ranker, "vectors": replace(ranker, model=replace(model, tensors=bare))}
+    values = {
+        name: evaluate(one, data, metrics=_METRIC, progress=progress)[_METRIC]
+        for name, one in both.items()
+    }
+    return {"metric": _METRIC, "split": "test", **values}
+
+
+def _save_state(ranker: Ranker, path: Path) -> None:
+    """The tensors of the model, for ``torch.load(path, weights_only=True)``."""
+    buffer = io.BytesIO()
+    save({name: tensor.cpu() for name, tensor in ranker.model.tensors.items()}, buffer)
+    storage.new_file(path)
+    with storage.filling(path) as put:
+        put(buffer.getbuffer())
+
+
 def _blocks(side: Vectors, what: str, progress: Progress) -> Iterator[tuple[Tensor, Any]]:
     """Rows and their vectors, as float32."""
     n, step = len(side.keys), max(1, BLOCK_BYTES // (4 * max(side.width, 1)))
-    for rows in torch.arange(n).split(step) if n else ():
+    for rows in arange(n).split(step) if n else ():
         yield rows, side.of(rows).detach().cpu().float().numpy()
         progress(what, (int(rows[-1]) + 1) / n)
 

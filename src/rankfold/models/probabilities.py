@@ -1,0 +1,69 @@
+"""The probability that a result is right, from its score.
+
+Scores of a method have no unit. Where validation queries were ranked, the share of right results
+rises with the score: isotonic regression turns it into a probability.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankfold.errors import UserError
+from rankfold.metrics.calibration import calibration
+from rankfold.metrics.isotonic import Steps, isotonic
+from rankfold.types import Interactions, Model, TopK
+
+NOTE = "probabilities"
+DEPTH = 20  # results of each query that probabilities are learnt from
+_BINS = 10  # of the reliability diagram
+
+
+def learn(found: TopK, right: Tensor) -> dict[str, Any] | None:
+    """A note for ``at``, with the calibration error and the reliability of its bins.
+
+    These are measured on lists that others calibrate: even ones by odd ones, and odd by even.
+    ``right`` [B, K] are the results that are true. None without a right and a wrong result.
+    """
+    valid = found.ids >= 0
+    scores, hits = found.scores[valid], right[valid]
+    even = (torch.arange(len(found.ids)) % 2 == 0)[:, None].expand_as(valid)[valid]
+    if any(len(hits[side].unique()) < 2 for side in (even, ~even)):
+        return None
+    held_out = torch.empty(len(scores), dtype=torch.float64)
+    for side in (even, ~even):
+        held_out[side] = _at(isotonic(scores[~side], hits[~side]), scores[side])
+    measured, steps = calibration(held_out, hits, _BINS, held_out), isotonic(scores, hits)
+    assert measured.probabilities is not None
+    return {
+        "scores": steps.scores.tolist(),
+        "values": steps.values.tolist(),
+        "queries": len(found.ids),
+        "error": measured.error,
+        "reliability": torch.stack([measured.probabilities, measured.shares], dim=1).tolist(),
+    }
+
+
+def at(model: Model, scores: Tensor) -> Tensor:
+    """The probabilities of results by their scores, of the same shape; 0 at -inf."""
+    note = model.notes.get(NOTE)
+    if note is None:
+        raise UserError(
+            "this model has no probabilities",
+            hint="fit a method for texts on data with validation pairs, in one process",
+        )
+    steps = Steps(np.array(note["scores"]), np.array(note["values"]))
+    values = _at(steps, scores).to(torch.float32)
+    return values.masked_fill(scores == -torch.inf, 0.0)
+
+
+def of_popular(chosen: Interactions, ids: Tensor) -> Tensor:
+    """The probabilities of results that answer a text without a known word: their shares."""
+    queries = max(1, int((chosen.counts() > 0).sum()))
+    shares = chosen.candidate_counts().float() / queries
+    return shares[ids.clamp(min=0)].masked_fill(ids < 0, 0.0)
+
+
+def _at(steps: Steps, scores: Tensor) -> Tensor:
+    return torch.from_numpy(np.asarray(steps.at(scores.double().numpy())))
