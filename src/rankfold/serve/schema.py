@@ -313,7 +313,6 @@ class CardResponse(BaseModel):
     versions: dict[str, str]
     written: str
     columns: list[dict[str, Any]] | None = None
-    features: list[dict[str, Any]] | None = None
     grades: list[str] | None = None
     importance: dict[str, Any] | None = None
     explains: bool | None = None

@@ -8,11 +8,11 @@ import { errorBox } from "./error.js";
 import { columnFields, fillRow, gradeElement, gradeRow, readRow } from "./grade.js";
 import { addToHistory, applyChange, historyPanel, splitKeys, union } from "./history.js";
 import { rankingElement } from "./ranking.js";
-import { complete, readFeatures, search } from "./search.js";
+import { complete, search } from "./search.js";
 import { get, LatestRequest, ServerError } from "./server.js";
 
-const INPUTS = { query: "queries", history: "history", features: "features", text: "text", candidate: "candidates" };
-const TITLES = { query: "Query", history: "History", features: "Features", text: "Text", candidate: "Similar to" };
+const INPUTS = { query: "queries", history: "history", text: "text", candidate: "candidates" };
+const TITLES = { query: "Query", history: "History", text: "Text", candidate: "Similar to" };
 const accepts = (kind) => card.accepts.includes(INPUTS[kind]);
 const PROGRESS_DELAY = 150; // ms before the progress bar is shown
 const RELOAD_INTERVAL = 2000; // ms between two tries while the server loads its models
@@ -77,7 +77,6 @@ function setUpForms() {
     ...["0.001", "0.01", "0.05", "0.1"].map((value) => make("option", { value })),
   );
   find("columns").replaceChildren(...columnFields(card.columns));
-  find("feature-columns").replaceChildren(...columnFields(card.features));
   find("facts").replaceChildren(cardElement(card));
 }
 
@@ -87,7 +86,6 @@ function fillForms() {
   for (const kind of ["query", "text", "candidate"]) {
     find(kind).value = request.kind === kind ? request.key : "";
   }
-  fillRow(find("features"), request.kind === "features" ? readFeatures(request) : {});
   find("k").value = request.k;
   find("include-seen").checked = request.includeSeen;
   fillRow(find("grade"), request.row ?? {});
@@ -143,7 +141,7 @@ async function showRanking(signal) {
 async function showExamples(signal) {
   clear();
   find("status").textContent = "";
-  const kind = KINDS.find((each) => each !== "text" && each !== "features" && accepts(each));
+  const kind = KINDS.find((each) => each !== "text" && accepts(each));
   if (!kind) {
     const images = "This model grades images. Use rankfold predict with a folder of images.";
     const text = card.accepts.length ? "Fill in the columns that you know." : images;
@@ -235,7 +233,6 @@ function readForm() {
   if (kind === "history") {
     return { ...parts, keys: isSame ? request.keys : [], off: isSame ? request.off : [] };
   }
-  if (kind === "features") return { ...parts, key: JSON.stringify(readRow(find("features"))) };
   const key = kind === "text" ? find(kind).value : find(kind).value.trim();
   const changes = isSame && key === request.key ? { off: request.off, add: request.add } : {};
   return { ...parts, key, ...changes };

@@ -1,6 +1,5 @@
 // From a request to its ranking: the calls it takes, and how ranks move when the history changes.
 
-import { typedRow } from "./grade.js";
 import { get, post, under } from "./server.js";
 
 const COMPARED_DEPTH = 200; // ranks of the full history's ranking that are compared
@@ -28,10 +27,6 @@ export async function search(request, card, signal) {
     const hits = await fetchHits(request, { text: request.key }, signal);
     return { hits, fullHistory: null, before: null };
   }
-  if (request.kind === "features") {
-    const hits = await fetchHits(request, { features: typedRow(readFeatures(request), card.features) }, signal);
-    return { hits, fullHistory: null, before: null };
-  }
   if (request.kind === "candidate") {
     const hits = await findSimilar(request.model, request.key, request.k, signal);
     return { hits, fullHistory: null, before: null };
@@ -52,16 +47,6 @@ export async function search(request, card, signal) {
     isChanged(request) ? fetchRanks(request, fullHistory, card.maxK, filters, signal) : null,
   ]);
   return { hits, fullHistory, before };
-}
-
-/** The features of a request, as text by name; its key is their JSON. */
-export function readFeatures(request) {
-  try {
-    const row = JSON.parse(request.key);
-    return row !== null && typeof row === "object" ? row : {};
-  } catch {
-    return {};
-  }
 }
 
 /** Candidates similar to one. */
