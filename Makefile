@@ -48,6 +48,7 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/python -m benchmarks.figures
 	OMP_NUM_THREADS=1 $(BIN)/python docs/pictures.py
+	OMP_NUM_THREADS=1 $(BIN)/python docs/diagnosis_pictures.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	OMP_NUM_THREADS=1 $(BIN)/python docs/blocks.py
 
@@ -64,6 +65,7 @@ lock: $(RELEASE)/.release
 	$(call OURS,dev) --universal --extra dev
 	$(call OURS,docs) --universal --extra docs --constraint requirements/dev.txt
 	$(call OURS,all) --universal --extra all
+	$(call OURS,serve) --universal --extra serve --extra text --constraint requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra all --resolution lowest-direct --no-deps --no-emit-package torch \
 	  | $(call OURS,lowest) --extra all --extra dev --constraint /dev/stdin
 	$(call LOCK,release) --universal --group release

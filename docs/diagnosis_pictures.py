@@ -1,9 +1,9 @@
-"""The pictures of ``docs/guide/diagnose.md``: every diagnosis on bundled data.
+"""The pictures and answers of ``docs/guide/diagnose.md``: every diagnosis on bundled data.
 
     python docs/diagnosis_pictures.py            # all, some minutes; docs/figures/diagnose-NAME.svg
     python docs/diagnosis_pictures.py taylor     # one
 
-Prints the figures and the sentence of each, and its seconds.
+Prints the figures of each and its seconds, and writes the answer into the page.
 """
 
 from __future__ import annotations
@@ -12,24 +12,19 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from time import perf_counter
+from textwrap import fill, indent
+from time import process_time
 from typing import Any
 
 import rankfold as rf
 from rankfold.report.chart import DARK, LIGHT, _theme_css, css
 from rankfold.report.pictures import diagnosis_svg
 from rankfold.tasks.diagnose import DIAGNOSES
+from rankfold.tasks.diagnose.result import DiagnosisResult
 
 OUT = Path(__file__).parent / "figures"
-SETTINGS: dict[str, dict[str, Any]] = {  # where the defaults are not those of the page
-    "ranks": {"epochs": 10},
-    "whiteness": {"epochs": 10, "window": 50},
-    "proposition": {"epochs": 10},
-}
-FITS: dict[str, dict[str, Any]] = {  # of the models that are diagnosed
-    "bir": {"epochs": 10},
-    "siamesexml": {"encoder": "residual"},
-}
+PAGE = Path(__file__).parent / "guide" / "diagnose.md"
+FITS: dict[str, dict[str, Any]] = {"siamesexml": {"encoder": "residual"}}  # the paper's
 _NAMES = "svg .name { paint-order: stroke; stroke-width: 4px; }\n"
 
 
@@ -43,9 +38,15 @@ def data_for(kind: str) -> Any:
     return rf.prepare(source="debian-seealso")
 
 
+def model_of(name: str) -> Any:
+    """The model of a diagnosis; those with the same method share one."""
+    return _fitted(DIAGNOSES[name].method, DIAGNOSES[name].data)
+
+
 @cache
-def model_of(method: str, kind: str) -> Any:
-    return rf.fit(method, data_for(kind), **FITS.get(method, {}))
+def _fitted(method: str, kind: str) -> Any:
+    quick = next(one.quick for one in DIAGNOSES.values() if one.method == method)
+    return rf.fit(method, data_for(kind), **quick, **FITS.get(method, {}))
 
 
 def make(name: str) -> None:
@@ -55,18 +56,30 @@ def make(name: str) -> None:
     if diagnosis.subject != "nothing":
         options["data"] = data_for(diagnosis.data)
     if diagnosis.subject == "model":
-        options["model"] = model_of(diagnosis.method, diagnosis.data)
-    began = perf_counter()
-    result = rf.diagnose(name, options=SETTINGS.get(name, {}), **options)
-    lines = [f"\n{name}: {diagnosis.question} ({perf_counter() - began:.0f} s)"]
+        options["model"] = model_of(name)
+    began = process_time()
+    result = rf.diagnose(name, **options)
+    lines = [f"\n{name}: {diagnosis.question} ({process_time() - began:.0f} CPU s)"]
     lines += [f"  {what}: {figure}" for what, figure in result.figures.items()]
     sys.stdout.write("\n".join([*lines, f"  {result.follows}", ""]))
     sys.stdout.flush()
+    write_answer(name, result)
     for stem, chart in result.charts.items():
         svg = diagnosis_svg(chart)
         for suffix, theme in (("", LIGHT), ("-dark", DARK)):
             rules = f"{_theme_css(theme)}{_NAMES}"
             (OUT / f"diagnose-{stem}{suffix}.svg").write_text(svg.replace(css(), rules))
+
+
+def write_answer(name: str, result: DiagnosisResult) -> None:
+    """Put the first figure and the sentence between the marks of the page."""
+    what, figure = next(iter(result.figures.items()))
+    answer = fill(f"{what}: **{figure}**. {result.follows}", 96, break_on_hyphens=False)
+    mark, end = f"<!-- answer: {name} -->\n", "<!-- end of the answer -->"
+    before, after = PAGE.read_text(encoding="utf-8").split(mark)
+    rest = after.split(end, 1)[1]
+    quote = indent(answer[0].upper() + answer[1:], "> ")
+    PAGE.write_text(f"{before}{mark}{quote}\n{end}{rest}", encoding="utf-8")
 
 
 def main(names: Sequence[str]) -> None:

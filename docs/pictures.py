@@ -3,7 +3,8 @@
     python docs/pictures.py            # all of them, some two minutes
     python docs/pictures.py tree       # one
 
-``python -m benchmarks.figures`` makes the charts of the benchmarks.
+``python -m benchmarks.figures`` makes the charts of the benchmarks, and
+``docs/diagnosis_pictures.py`` those of the diagnoses.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from typing import Any
 
 from rankfold.config import describe_values, list_settings
 from rankfold.methods import METHODS
+from rankfold.tasks.diagnose import DIAGNOSES
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -17,18 +18,25 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def settings_page() -> str:
-    """A section per method, with a table of its settings."""
+    """A section per method and per diagnosis, with a table of its settings."""
     head = "# Settings\n\n    rankfold fit rg2 data --out model --set width=128\n\n"
-    head += "Every setting of every method. `rankfold methods NAME` prints the same.\n"
-    return head + "".join(f"\n{_section(name)}" for name in METHODS)
+    head += "Every setting of every method (see also `rankfold methods NAME`) and diagnosis.\n"
+    methods = "".join(
+        f"\n{_section(name, f'{one.summary[0].upper()}{one.summary[1:]}.', one.config)}"
+        for name, one in METHODS.items()
+    )
+    diagnoses = "".join(
+        f"\n{_section(f'diagnose {name}', one.question, one.config)}"
+        for name, one in DIAGNOSES.items()
+    )
+    return head + methods + diagnoses
 
 
-def _section(name: str) -> str:
-    method = METHODS[name]
-    lines = [f"## {name}", "", f"{method.summary[0].upper()}{method.summary[1:]}.", ""]
+def _section(name: str, summary: str, config: type[Any]) -> str:
+    lines = [f"## {name}", "", summary, ""]
     rows = [
-        f"| `{key}` | {default} | {describe_values(method.config, key)} | {declared.help} |"
-        for key, default, declared in list_settings(method.config)
+        f"| `{key}` | {default} | {describe_values(config, key)} | {declared.help} |"
+        for key, default, declared in list_settings(config)
     ]
     if rows:
         lines += ["| setting | default | values | meaning |", "|---|---|---|---|", *rows, ""]

@@ -188,7 +188,10 @@ def summary() -> dict[str, Any]:
         rows = data.graded("test")
         grades = rows.grades.numpy()
         sizes = {split: len(data.graded(split)) for split in ("train", "validation", "test")}  # type: ignore[arg-type]
-        found = {str(rate): figures(name, rate, grades, len(data.candidates)) for rate in rates}
+        every = {str(rate): figures(name, rate, grades, len(data.candidates)) for rate in rates}
+        found = {rate: by_method for rate, by_method in every.items() if len(by_method) > 1}
+        if not found:
+            continue
         result[name] = {"grades": len(data.candidates), "rows": sizes, "rates": found}
     return result
 

@@ -16,6 +16,7 @@ from rankfold.methods import METHODS
 from rankfold.metrics import METRICS
 from rankfold.metrics.graded import GRADED_METRICS
 from rankfold.samplers import SAMPLERS
+from rankfold.tasks.diagnose import DIAGNOSES
 
 ROOT = Path(__file__).parents[2]
 DOCS, SOURCE = ROOT / "docs", ROOT / "src"
@@ -76,6 +77,17 @@ def test_reference_names_everything(generated: dict[str, str]) -> None:
 def test_departures_are_those_of_the_docstrings(generated: dict[str, str]) -> None:
     stated = sum(path.read_text().count("Departs from the paper") for path in SOURCE.rglob("*.py"))
     assert generated["reference/departures.md"].count("\n| `") == stated > 5
+
+
+@pytest.mark.parametrize("name", DIAGNOSES)
+def test_diagnosis_has_a_section_with_its_picture_and_an_answer(name: str) -> None:
+    page = (DOCS / "guide/diagnose.md").read_text(encoding="utf-8")
+    section = page.split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0]
+    for suffix in ("", "-dark"):
+        assert f"../figures/diagnose-{name}{suffix}.svg" in section
+        assert (DOCS / f"figures/diagnose-{name}{suffix}.svg").exists()
+    assert f"<!-- answer: {name} -->\n> " in section
+    assert f"[{name}](#{name})" in page
 
 
 def test_links_lead_to_pages(generated: dict[str, str]) -> None:

@@ -194,6 +194,36 @@ def test_a_model_that_keeps_words_of_queries_cannot_remove_them(data: Dataset) -
 # ---------------------------------------------------------------------------------- candidates
 
 
+def test_removed_candidates_are_gone_and_the_others_keep_their_order(
+    data: Dataset, ranker: Ranker, tmp_path: Path
+) -> None:
+    ranker.save(tmp_path / "model")
+    n = len(ranker.candidates)
+    gone = ranker.candidates.keys.to_list()[1::3]
+    done = forget(tmp_path / "model", [*gone, "unheard of"], "candidate")
+    assert (done.forgotten, done.unknown) == (len(gone), ["unheard of"])
+    fewer = rf.load(tmp_path / "model")
+    assert isinstance(fewer, Ranker)
+    assert fewer.model.notes["removed_candidates"] == len(gone)
+    assert fewer.model.tensors["candidates"].shape[0] == n - len(gone)
+    texts = ["tea", "cold maps"]
+    before, after = ranker.search(text=texts, k=n), fewer.search(text=texts, k=n)
+    for old, new in zip(before, after, strict=True):
+        kept = [(key, score) for key, score in zip(old.keys, old.scores, strict=True)]
+        kept = [(key, score) for key, score in kept if key not in gone]
+        assert new.keys == [key for key, _ in kept]
+        assert new.scores == pytest.approx([score for _, score in kept])
+    queries = ranker.queries.keys.to_list()[:5]  # seen pairs have other numbers now
+    old, new = ranker.search(queries, k=n), fewer.search(queries, k=n)
+    assert [set(one) - set(gone) for one in old.keys] == [set(one) for one in new.keys]
+    rf.evaluate(fewer, data, metrics="ndcg@10")
+    assert ranker.forget(candidates=[]) is ranker
+    with pytest.raises(UserError, match="no candidates besides"):
+        ranker.forget(candidates=ranker.candidates.keys.to_list())
+    with pytest.raises(UserError, match="cannot lose candidates"):
+        rf.fit("overlap", data).forget(candidates=gone)
+
+
 def test_new_candidates_are_added_by_their_texts(ranker: Ranker, tmp_path: Path) -> None:
     ranker.save(tmp_path / "model")
     new = pl.DataFrame(

@@ -58,3 +58,8 @@ def test_zero_is_included_unless_it_hides_the_differences() -> None:
     assert with_zero([2.0, 3.0]) == [2.0, 3.0]
     assert with_zero([-1.0, 3.0]) == [-1.0, 3.0]
     assert with_zero([]) == []
+
+
+def test_large_powers_have_short_labels() -> None:
+    labels = [label for _, label in logarithmic("", [1, 1e18]).ticks]
+    assert labels == ["1", "1,000", "1,000,000", "1,000,000,000", "1e12", "1e15", "1e18"]

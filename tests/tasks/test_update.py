@@ -181,7 +181,7 @@ def traces(home: Path, name: str = "model") -> list[str]:
                 if bool(np.isclose(rows, PLANTED.numpy()).all(axis=1).any()):
                     found.append(f"{path}: vector")
             case suffix:
-                assert suffix == ".json", path
+                assert suffix in (".json", ".md"), path
     return found
 
 

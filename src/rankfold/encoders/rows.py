@@ -256,12 +256,15 @@ def check_name(name: str) -> None:
             )
 
 
-def find_encoder(name: str, shape: RowShape) -> tuple[str, RowEncoder]:
-    """The full name of an encoder, and the encoder; ``auto`` depends on the rows."""
+def find_encoder(name: str, shape: RowShape, columns: str = "mlp") -> tuple[str, RowEncoder]:
+    """The full name of an encoder, and the encoder.
+
+    ``auto`` depends on the rows; ``columns`` is what it takes to read their columns.
+    """
     if name == "auto":  # reads all of a row: its images, its columns, or both
         images = [] if shape.image is None else ["convolution"]
-        columns = ["mlp"] if shape.numbers or shape.levels or not images else []
-        name = _SEPARATOR.join(images + columns)
+        others = [columns] if shape.numbers or shape.levels or not images else []
+        name = _SEPARATOR.join(images + others)
     check_name(name)
     if _SEPARATOR in name:
         return name, joined(*(find_encoder(part, shape)[1] for part in name.split(_SEPARATOR)))

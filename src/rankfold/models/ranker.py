@@ -236,12 +236,16 @@ class Ranker:
         """
         return update.extend(self, table, key_column, text_column)
 
-    def forget(self, queries: Key | Sequence[Key]) -> "Ranker":
-        """A ranker without these queries: their keys, vectors and pairs are gone.
+    def forget(
+        self, queries: Key | Sequence[Key] = (), *, candidates: Key | Sequence[Key] = ()
+    ) -> "Ranker":
+        """A ranker without these queries and candidates: keys, vectors and pairs are gone.
 
-        What the vectors of candidates have learnt from them stays until the next fit.
+        What other vectors have learnt from them stays until the next fit. Models that rank by text
+        can lose candidates, the others queries only. An index has to be built again.
         """
-        return update.forget(self, _listed(queries))
+        fewer = update.forget(self, _listed(queries)) if queries != () else self
+        return update.forget_candidates(fewer, _listed(candidates))
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder, replacing a model that is there."""

@@ -1,4 +1,4 @@
-"""Updates without a fit: ``add`` pairs, ``extend`` by candidates, ``forget`` queries."""
+"""Updates without a fit: ``add`` pairs, ``extend`` by candidates, ``forget`` keys."""
 
 from __future__ import annotations
 
@@ -127,6 +127,30 @@ def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
     return replace(fewer, model=model)
 
 
+def forget_candidates(ranker: Ranker, candidates: Sequence[Key]) -> Ranker:
+    """See ``Ranker.forget``."""
+    if not candidates:
+        return ranker
+    if has_own_search(ranker.model) or not ranks_by_text(ranker.model):
+        raise UserError(
+            f"{ranker.model.method} cannot lose candidates without a fit",
+            hint="exclude them from each search, or remove them from the data and fit again",
+        )
+    left = torch.ones(len(ranker.candidates), dtype=torch.bool)
+    left[ranker.candidates.rows(candidates, "candidate")] = False
+    if not bool(left.any()):
+        raise UserError(
+            f"the model has no candidates besides these {len(left):,}",
+            hint="keep at least one, or remove the model's folder",
+        )
+    rows, texts = left.nonzero().flatten(), ranker.candidates.texts
+    words = None if texts is None else texts.gather(rows.numpy())
+    fewer = _with_candidates(ranker, Vocabulary.of(ranker.candidates.take(rows), words))
+    removed = ranker.model.notes.get("removed_candidates", 0) + int((~left).sum())
+    notes = {**fewer.model.notes, "removed_candidates": removed}
+    return replace(fewer, model=replace(fewer.model, notes=notes))
+
+
 # ---------------------------------------------------------------------------------- rows
 
 
@@ -149,9 +173,10 @@ def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
 
 
 def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
-    """The model with the rows of ``candidates``, a superset; new ones have zeros."""
+    """The model with the rows of ``candidates``: new ones have zeros, missing ones are gone."""
     rows, places = ranker.candidates.find(candidates.keys), candidates.find(ranker.candidates.keys)
     tensors, n = dict(ranker.model.tensors), len(candidates)
+    places = torch.where(places < 0, n, places)  # ``renumber`` drops their pairs
     for name in tensors.keys() & {*METHODS[ranker.model.method].per_candidate}:
         tensors[name] = _rows(tensors[name], rows)
     if (known := kept_histories(ranker.model, len(places))) is not None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+_LONG = 1e10  # powers of ten from here on are written with an exponent
 _N_TICKS = 6  # of an axis, approximately
 _LABEL_CHARACTERS = 36  # of all category labels together
 
@@ -50,8 +51,15 @@ def logarithmic(label: str, values: Sequence[float]) -> Scale:
     def share(value: float) -> float:
         return (math.log10(value) - start) / (end - start) if value > places[0] else 0.0
 
-    labels = [f"{value:,.0f}" if value >= 1 else f"{value:g}" for value in places]
+    labels = [_short(value) for value in places]
     return Scale(label, list(zip(places, labels, strict=True)), share)
+
+
+def _short(value: float) -> str:
+    """1,000,000 and .001, but 1e9: labels must not overlap."""
+    if value >= _LONG:
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
 def categories(label: str, names: Sequence[str]) -> Scale:

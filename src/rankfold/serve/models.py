@@ -25,6 +25,7 @@ from rankfold.serve.log import Log
 from rankfold.serve.metrics import Counts, Labels, Metrics
 from rankfold.serve.search import answer
 from rankfold.training.history import validation_score
+from rankfold.types import Columns
 
 _FACTS = ("data", "seed", "metric", "chosen_by", "refit", "operating_on")  # notes of a fit
 _NOTES = (*_FACTS, "added", "extended", "removed")
@@ -156,15 +157,21 @@ def opened(name: str, folder: storage.Folder, written: float, limits: Limits) ->
         card["index"] = model.about
         sides = {"queries": len(model.queries), "candidates": len(model.candidates)}
         card["sizes"] = {**sides, "pairs": model.seen.n_pairs}
+        card["filters"] = [] if model.features is None else _listed(model.features.columns)
     else:
         _ = model.opened, model.calibrates
         card["sizes"] = {"grades": len(model.grades)}
-        numbers, levels = ((), {}) if (own := model.columns) is None else (own.numbers, own.levels)
-        columns: list[dict[str, Any]] = [{"name": name, "type": "number"} for name in numbers]
-        columns += [{"name": n, "type": "text", "levels": list(v)} for n, v in levels.items()]
+        columns = [] if model.columns is None else _listed(model.columns)
         card |= {"grades": model.names, "columns": columns}
         card |= {"importance": notes.get("importance"), "explains": model.explains}
     return Served(model, accepts, card, to_json(card, inf_nan_mode="null"))
+
+
+def _listed(columns: Columns) -> list[dict[str, Any]]:
+    """Each column with its type and levels."""
+    numbers: list[dict[str, Any]] = [{"name": name, "type": "number"} for name in columns.numbers]
+    texts = [{"name": n, "type": "text", "levels": list(v)} for n, v in columns.levels.items()]
+    return numbers + texts
 
 
 def _warm(ranker: Ranker) -> None:

@@ -313,6 +313,7 @@ class CardResponse(BaseModel):
     versions: dict[str, str]
     written: str
     columns: list[dict[str, Any]] | None = None
+    filters: list[dict[str, Any]] | None = None
     grades: list[str] | None = None
     importance: dict[str, Any] | None = None
     explains: bool | None = None

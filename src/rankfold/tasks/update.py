@@ -16,7 +16,7 @@ from rankfold.models.ranker import Ranker
 from rankfold.models.update import check_grows
 from rankfold.tasks.fit import fit
 from rankfold.training import checkpoint
-from rankfold.types import Key
+from rankfold.types import Key, Side
 
 
 def fit_and_add(
@@ -59,18 +59,19 @@ class Forgotten:
     unknown: list[Key]  # forgotten before, or never known
 
 
-def forget(path: str | Path, queries: Sequence[Key]) -> Forgotten:
-    """Remove queries from the model at ``path``, and the files that still hold them.
+def forget(path: str | Path, keys: Sequence[Key], side: Side = "query") -> Forgotten:
+    """Remove queries or candidates from the model at ``path``, and the files that still hold them.
 
     It can be repeated: whatever an interrupted call left is removed first.
     """
     with _alone(path) as ranker:
         _check_no_fit(Path(path))
         storage.sweep(Path(path))
-        distinct = list(dict.fromkeys(queries))
-        known = (ranker.queries.find(distinct) >= 0).tolist()
+        distinct = list(dict.fromkeys(keys))
+        of_side = ranker.queries if side == "query" else ranker.candidates
+        known = (of_side.find(distinct) >= 0).tolist()
         held = [key for key, is_known in zip(distinct, known, strict=True) if is_known]
-        fewer = ranker.forget(held)
+        fewer = ranker.forget(held) if side == "query" else ranker.forget(candidates=held)
         if held:
             fewer.save(path)
             storage.sweep(Path(path))

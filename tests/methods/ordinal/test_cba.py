@@ -130,10 +130,12 @@ def test_with_all_rows_in_the_cache_it_is_the_exact_surrogate(
             torch.testing.assert_close(mine, reference, atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.parametrize("likelihood", ["odds", "classes"])
 @pytest.mark.parametrize("ranks", ["direct", "likeness"])
-def test_the_loss_of_a_batch_matches_the_formula(ranks: Any) -> None:
-    """Four grades, with ranks from the cache, plus the cross-entropy of the other outputs."""
+def test_the_loss_of_a_batch_matches_the_formula(ranks: Any, likelihood: Any) -> None:
+    """Four grades, with ranks from the cache, plus the likelihood of the score or of the others."""
     how: dict[str, Any] = {"fpr": 0.1, "sigma": 0.1, "ranks": ranks, "classes": 0.5, "width": 6}
+    how["likelihood"] = likelihood
     context = exact_context([40, 30, 20, 10], cba.CbaConfig(cache=12, **how))
     some = torch.arange(0, 100, 3)
     grades, loss = context.rows.grades[some], cba.rank_weighted_loss(context)
@@ -145,12 +147,17 @@ def test_the_loss_of_a_batch_matches_the_formula(ranks: Any) -> None:
         vectors.detach(), cba.score_weights(context), by_likeness=ranks == "likeness"
     )
     log_p = outputs[:, 1:].log_softmax(dim=1)
-    classes = -sum(log_p[row, grade] for row, grade in enumerate(grades.tolist())) / len(some)
+    beside = -sum(log_p[row, grade] for row, grade in enumerate(grades.tolist())) / len(some)
+    if likelihood == "odds":
+        shares = torch.tensor([0.6, 0.3, 0.1])  # of the training rows, above each threshold
+        odds = (outputs[:, :1] + (shares / (1 - shares)).log()).sigmoid()
+        hits = grades[:, None] > torch.arange(3)
+        beside = -torch.where(hits, odds, 1 - odds).log().sum() / len(some)
     for k in range(3):
         up, down = outputs[grades > k, 0], outputs[grades <= k, 0]
         p = (-((ranks_of[k][grades <= k] - 0.1) ** 2) / (2 * 0.1**2)).exp()
         costs = torch.nn.functional.softplus(down[None] - up[:, None])
-        torch.testing.assert_close(result[k], (costs @ (p / p.sum())).mean() + 0.5 * classes)
+        torch.testing.assert_close(result[k], (costs @ (p / p.sum())).mean() + 0.5 * beside)
 
 
 @pytest.mark.parametrize("counts", [[60, 30, 20], [20, 30, 60]])

@@ -5,6 +5,7 @@ import math
 import random
 from dataclasses import fields
 from functools import cache
+from html import escape
 from pathlib import Path
 
 import polars as pl
@@ -101,6 +102,7 @@ def test_one_shape_for_all(name: str, pairs: Dataset) -> None:
         if figure.low is not None:
             assert figure.low <= figure.value <= figure.high
     assert name in result.charts
+    assert escape(result.follows) in result._repr_html_()
     for chart in result.charts.values():
         assert all(len(line.points) > 1 for line in chart.lines)
         assert "NaN" not in diagnosis_svg(chart)

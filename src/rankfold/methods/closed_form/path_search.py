@@ -2,9 +2,9 @@
 
 One decomposition for a pair of exponents gives a path of solutions. The pairs of exponents lie on a
 line, which is searched uphill from its middle. On a path, weights of the tail with discounts and
-ranks with thresholds move by turns: on a first sample of the validation queries, then from the best
-points of the best two pairs on more of them (``race``). The first sample may mislead about pairs.
-So if a neighbour of the winner's pair was not tried, the search goes on there.
+ranks with thresholds move by turns: on a sample of the validation queries, then on a larger one,
+and from the best points of the best two pairs on more of them (``race``). The samples may mislead
+about pairs. So if a neighbour of the winner's pair was not tried, the search goes on there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEFAULTS = {
     "tail_weight": 0.5,
 }
 _MAX_DECOMPOSITIONS = 2  # kept in memory, the best by the first sample
-_UPHILL_STAGES = 4
+_FIRST_STAGES, _UPHILL_STAGES = 3, 4  # of the race: of each decomposition, of the best ones
 _MOST_STEPS = 16
 
 
@@ -77,14 +77,14 @@ class PathSearch:
         self.scores = PathScores(
             rows, given, self.counts, self.stages, self.config, run, self.shards
         )
-        self.leaders: list[PathPoint] = []  # the best point of each pair, by the first stage
+        self.leaders: list[PathPoint] = []  # the best point of each pair, by the first stages
         self.winner: PathPoint | None = None  # by many queries, of all pairs so far
         self.values: dict[PathPoint, list[Tensor]] = {}  # of the metric, a tensor for each stage
 
     def next_place(self) -> int | None:
         """The next pair of exponents: the middle one, then the neighbours of the best.
 
-        It is the best by the first stage, until its neighbours are known, and then by many queries.
+        It is the best by the first stages, until its neighbours are known, then by many queries.
         """
         if not self.tried:
             return len(self.exponents) // 2
@@ -110,7 +110,7 @@ class PathSearch:
         return rg2(self.rows, 0.0, exponent=e, candidate_exponent=beta, comm=self.run.comm)
 
     def take(self, place: int, spectrum: Decomposition) -> None:
-        """Measure the path of a decomposition in the first stage. Keep the best."""
+        """Measure the path of a decomposition in the first stages. Keep the best."""
         grid = PathGrid.of(place, max(1, len(spectrum.values)), self.config)
         self.scores.solved[place] = Solved(self.objective(place), spectrum, grid)
         self.tried[place] = 0.0
@@ -118,8 +118,9 @@ class PathSearch:
             before = self.winner or (self.leaders[-1] if self.leaders else None)
             starts = grid.starts() if before is None else [grid.nearest(before)]
             tops = [self.uphill(start, n_stages=1) for start in starts]
-            self.leaders.append(self.leader(tops, n_stages=1))
-            self.tried[place] = mean(self.values[self.leaders[-1]][0])[0]
+            top = self.uphill(self.leader(tops, n_stages=1), _FIRST_STAGES)
+            self.leaders.append(top)
+            self.tried[place] = self.score(top, _FIRST_STAGES)
         order = sorted(self.scores.solved, key=lambda place: -self.tried[place])
         if self.winner is not None:
             order = [self.winner.place, place]
@@ -151,6 +152,13 @@ class PathSearch:
             if point == before:
                 break
         return point
+
+    def score(self, point: PathPoint, n_stages: int) -> float:
+        """The mean of the metric over the queries of some stages."""
+        known = self.values.setdefault(point, [])
+        for stage in range(len(known), min(n_stages, len(self.stages))):
+            known.append(self.scores.measure([point], stage)[point])
+        return mean(torch.cat(known[:n_stages]))[0]
 
     def leader(self, points: list[PathPoint], n_stages: int) -> PathPoint:
         """The best point by the queries of some stages."""

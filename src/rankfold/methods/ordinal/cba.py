@@ -38,7 +38,7 @@ class CbaConfig(training.GradedConfig):
     )
     classes: float = setting(1.0, at_least=0, help="weight of the likelihood of the grades")
     likelihood: Literal["odds", "classes"] = setting(
-        "classes", help="of the score with a bias per threshold, or of extra outputs, one per grade"
+        "odds", help="of the score with a bias per threshold, or of extra outputs, one per grade"
     )
 
 
@@ -134,9 +134,11 @@ def score(values: Tensor, _n_grades: int) -> Tensor:
     return values[:, 0].double()
 
 
+RECIPE = training.Recipe(outputs, rank_weighted_loss, score, columns="piecewise")
+
 METHOD = training.method(
     "cba",
-    training.Recipe(outputs, rank_weighted_loss, score),
+    RECIPE,
     "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
     "cba",
     CbaConfig,

@@ -96,6 +96,7 @@ class Recipe:
     loss: Callable[[FitContext], BatchLoss]
     score: Score
     head: Callable[[int, int, torch.Generator], nn.Module] = small_linear  # width, outputs
+    columns: str = "mlp"  # the encoder of columns that ``auto`` stands for
 
 
 def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
@@ -104,7 +105,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     rows = ShardedRows(own.to(run.device), comm)
     check_grades(rows.grades, n_grades)
     shape = RowShape.from_rows(own, data.columns, comm)
-    encoder, _ = find_encoder(config.encoder, shape)
+    encoder, _ = find_encoder(config.encoder, shape, recipe.columns)
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
     options: dict[str, Any] = {key: getattr(config, key) for key in ("width", "dropout", "flips")}

@@ -38,6 +38,7 @@ from rankfold.types import (
 _ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 _RARE_WEIGHTS = (0.0, 0.25, 0.5, 1.0)
 _DEFAULT_ALPHA, _DEFAULT_RARE_WEIGHT = 0.5, 0.5  # without validation
+_MOST_QUERIES = 3000  # of validation, that the mix is chosen on
 _MOST_LABELS = 256  # in a block
 _BLOCK_NUMBERS = 2**25  # of the largest matrix of a block
 _FREQUENT = 10  # texts; candidates with fewer are rare
@@ -167,9 +168,10 @@ def choose_mix(
     mixes = list(product(alphas, weights if bool(classifiers.rare.any()) else weights[:1]))
     totals = torch.zeros(len(mixes), dtype=torch.float64)
     if judge is not None and len(mixes) > 1:
-        bags = nearby.bags_of(nearby.query_texts(data, judge.queries, run.device), index)
+        every = judge.queries[:_MOST_QUERIES]
+        bags = nearby.bags_of(nearby.query_texts(data, every, run.device), index)
         for start, stop in nearby.query_blocks(len(bags), _numbers(index), run.memory_budget):
-            queries, block = judge.queries[start:stop], bags.part(start, stop)
+            queries, block = every[start:stop], bags.part(start, stop)
             near, blank = _near(index, block, config)
             chances = classifiers.chances(block)
             for place, (alpha, weight) in enumerate(mixes):

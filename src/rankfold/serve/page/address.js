@@ -14,6 +14,8 @@ export function makeRequest(parts = {}) {
     add: [],
     k: 10,
     includeSeen: false,
+    where: "",
+    diversity: 0,
     row: null,
     fpr: null,
     confidence: null,
@@ -39,6 +41,8 @@ export function parse(search) {
     add: parameters.getAll("add"),
     k: Number.isInteger(k) && k > 0 ? k : 10,
     includeSeen: parameters.has("include_seen"),
+    where: parameters.get("where") ?? "",
+    diversity: Math.min(Math.max(Number(parameters.get("diversity")) || 0, 0), 1),
     row: parameters.has("fpr") ? row : null,
     fpr: parameters.get("fpr"),
     confidence: parameters.get("confidence"),
@@ -56,6 +60,8 @@ export function format(request) {
     put("add", request.add);
     if (request.k !== 10) put("k", [request.k]);
     if (request.includeSeen) put("include_seen", ["1"]);
+    if (request.where) put("where", [request.where]);
+    if (request.diversity) put("diversity", [request.diversity]);
   }
   if (request.row) {
     for (const [name, value] of Object.entries(request.row)) put(`row.${name}`, [value]);

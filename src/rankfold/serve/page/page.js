@@ -8,7 +8,7 @@ import { errorBox } from "./error.js";
 import { columnFields, fillRow, gradeElement, gradeRow, readRow } from "./grade.js";
 import { addToHistory, applyChange, historyPanel, splitKeys, union } from "./history.js";
 import { rankingElement } from "./ranking.js";
-import { complete, search } from "./search.js";
+import { complete, explain, search } from "./search.js";
 import { get, LatestRequest, ServerError } from "./server.js";
 
 const INPUTS = { query: "queries", history: "history", text: "text", candidate: "candidates" };
@@ -77,7 +77,18 @@ function setUpForms() {
     ...["0.001", "0.01", "0.05", "0.1"].map((value) => make("option", { value })),
   );
   find("columns").replaceChildren(...columnFields(card.columns));
+  find("where-field").hidden = !card.filters.length;
+  find("where-help").textContent = filterHelp(card.filters);
   find("facts").replaceChildren(cardElement(card));
+}
+
+/** The columns to filter by, with an example of each. */
+function filterHelp(columns) {
+  const example = ({ name, levels }) => (levels?.length ? `${name} = '${levels[0]}'` : `${name} < 20`);
+  const some = ["number", "text"].map((type) => columns.find((one) => one.type === type)).filter(Boolean);
+  return `A condition in SQL, such as ${some.map(example).join(" and ")}. Columns: ${columns
+    .map(({ name }) => name)
+    .join(", ")}.`;
 }
 
 /** Put the request into the forms. */
@@ -88,6 +99,9 @@ function fillForms() {
   }
   find("k").value = request.k;
   find("include-seen").checked = request.includeSeen;
+  find("where").value = request.where;
+  find("diversity").value = request.diversity;
+  if (request.where || request.diversity) find("rules").open = true;
   fillRow(find("grade"), request.row ?? {});
   if (request.fpr) find("fpr").value = request.fpr;
   find("confidence").value = request.confidence ?? "";
@@ -126,6 +140,7 @@ async function showRanking(signal) {
     k: request.k,
     model: request.model,
     accepts: card.accepts,
+    explain: (key) => explain(request, fullHistory, key),
     address: (parts) => format(makeRequest({ model: request.model, k: request.k, ...parts })) || "?",
     onAdd,
   });
@@ -221,6 +236,12 @@ function submit(parts, options) {
 
 // ------------------------------------------------------------------ events
 
+const readOptions = () => ({
+  includeSeen: find("include-seen").checked,
+  where: find("where").value.trim(),
+  diversity: Number(find("diversity").value),
+});
+
 function readForm() {
   const kind = selectedKind();
   const isSame = kind === request.kind;
@@ -228,7 +249,7 @@ function readForm() {
     model: request.model,
     kind,
     k: Number(find("k").value),
-    includeSeen: find("include-seen").checked,
+    ...readOptions(),
   };
   if (kind === "history") {
     return { ...parts, keys: isSame ? request.keys : [], off: isSame ? request.off : [] };
@@ -252,7 +273,7 @@ function onSubmit(event) {
 /** An option changed: send the current request again, if there is one. */
 function onOption() {
   if (request.kind && find("k").reportValidity()) {
-    submit({ ...request, k: Number(find("k").value), includeSeen: find("include-seen").checked });
+    submit({ ...request, k: Number(find("k").value), ...readOptions() });
   }
 }
 
@@ -276,7 +297,7 @@ function onAdd(key) {
 
 find("search").addEventListener("submit", onSubmit);
 find("k").addEventListener("change", onOption);
-find("include-seen").addEventListener("change", onOption);
+for (const id of ["include-seen", "where", "diversity"]) find(id).addEventListener("change", onOption);
 find("history-key").addEventListener("paste", onPaste);
 find("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("search").requestSubmit();

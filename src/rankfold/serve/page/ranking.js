@@ -108,6 +108,9 @@ function toggleDetails(button, options) {
 function detailsElement(hit, options) {
   const box = make("div", { class: "details" });
   if (isLong(hit.text)) box.append(make("p", { class: "full-text", dir: "auto" }, hit.text));
+  const why = make("div", { class: "why", "aria-live": "polite" });
+  box.append(why);
+  showReasons(hit.key, why, options);
   const actions = [];
   if (options.accepts.includes("history")) {
     const add = () => options.onAdd(hit.key);
@@ -126,6 +129,30 @@ function detailsElement(hit, options) {
   }
   box.append(make("p", { class: "actions" }, actions));
   return box;
+}
+
+/** What raises the score: bars of the largest contributions. */
+async function showReasons(key, place, options) {
+  let found = null;
+  try {
+    found = await options.explain(key);
+  } catch {
+    return; // a method without explanations: the rest of the details is enough
+  }
+  if (!found?.because?.length) return;
+  const largest = Math.max(...found.because.map((one) => Math.abs(one.score)), 1e-12);
+  const rows = found.because.map((one) => {
+    const bar = make("span", { class: "bar", "aria-hidden": "true" });
+    bar.style.setProperty("--share", (Math.abs(one.score) / largest).toFixed(4));
+    const value = `${one.score < 0 ? "−" : "+"}${Math.abs(one.score).toPrecision(3)}`;
+    return make(
+      "li",
+      {},
+      make("span", { class: "name" }, keyAndText(String(one.key ?? ""), one.text)),
+      make("span", { class: "score" }, value, bar),
+    );
+  });
+  place.replaceChildren(make("h3", {}, "What raises this score"), make("ol", { role: "list" }, rows));
 }
 
 async function showSimilar(key, place, options) {

@@ -28,7 +28,7 @@ export async function search(request, card, signal) {
     return { hits, fullHistory: null, before: null };
   }
   if (request.kind === "candidate") {
-    const hits = await findSimilar(request.model, request.key, request.k, signal);
+    const hits = await fetchHits(request, { candidates: [request.key] }, signal);
     return { hits, fullHistory: null, before: null };
   }
   const seen = { include_seen: request.includeSeen };
@@ -49,6 +49,17 @@ export async function search(request, card, signal) {
   return { hits, fullHistory, before };
 }
 
+/** What raises the score of one candidate: {because: [{key, text, score}], rest, exact}, or null. */
+export async function explain(request, fullHistory, key, signal) {
+  if (request.kind === "candidate") return null;
+  const input = { text: { text: request.key }, query: { queries: [request.key], include_seen: true } }[request.kind];
+  const changed = request.kind === "history" || isChanged(request);
+  const body = changed ? { history: activeKeys(request, fullHistory ?? []), include_seen: true } : input;
+  const one = { ...body, allow: [key], explain: true, k: 1 };
+  const { results } = await post(under(request.model, "search"), one, signal);
+  return results[0].candidates[0] ?? null;
+}
+
 /** Candidates similar to one. */
 export const findSimilar = (model, key, k, signal) => fetchHits({ model, k }, { candidates: [key] }, signal);
 
@@ -60,7 +71,11 @@ export async function complete(model, side, input, limit, signal) {
 }
 
 async function fetchHits(request, body, signal) {
-  const { results } = await post(under(request.model, "search"), { ...body, k: request.k }, signal);
+  const rules = {
+    ...(request.where && { where: request.where }),
+    ...(request.diversity && { diversity: request.diversity }),
+  };
+  const { results } = await post(under(request.model, "search"), { ...body, ...rules, k: request.k }, signal);
   return results[0].candidates.map(({ candidate, score, text }) => ({ key: String(candidate), score, text }));
 }
 
@@ -76,7 +91,7 @@ const fetchHistory = (request, signal) =>
  */
 async function excludeItself(request, fullHistory, maxK, signal) {
   if (request.kind !== "query" || !isChanged(request)) return {};
-  const deep = { ...request, k: Math.min(maxK, COMPARED_DEPTH) };
+  const deep = { ...request, where: "", diversity: 0, k: Math.min(maxK, COMPARED_DEPTH) };
   const [byQuery, byHistory] = await Promise.all([
     cached(["query", request.model, request.key], () =>
       fetchHits(deep, { queries: [request.key], include_seen: true }, signal),
@@ -92,7 +107,7 @@ async function excludeItself(request, fullHistory, maxK, signal) {
 const fetchRanks = (request, fullHistory, maxK, filters, signal) => {
   const keys = fullHistory.map((entry) => entry.key);
   const k = Math.min(maxK, Math.max(request.k, COMPARED_DEPTH));
-  return cached(["ranks", request.model, k, filters, keys], async () => {
+  return cached(["ranks", request.model, k, request.where, request.diversity, filters, keys], async () => {
     const hits = await fetchHits({ ...request, k }, { history: keys, ...filters }, signal);
     return new Map(hits.map((hit, index) => [hit.key, { ...hit, rank: index + 1 }]));
   });

@@ -147,6 +147,8 @@ def _subject(
     request: dict[str, Any] = {"seed": seed, "data": read.fingerprint}
     if diagnosis.subject == "data":
         return DiagnosedData(read, seed), request
+    if method in (None, diagnosis.method):
+        options = {**diagnosis.quick, **options}
     method = method or diagnosis.method
     if diagnosis.subject == "training":
         settings = config.build(find_method(method).config, options)

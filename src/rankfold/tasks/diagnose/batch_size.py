@@ -38,7 +38,7 @@ _METHODS = ("ssl-pop", "bir")
 class BatchSizeConfig(Settings):
     """The settings of ``batch-size``."""
 
-    batches: str = setting("256,512,1024,2048,4096,8192", help="batch sizes, ascending")
+    batches: str = setting("256,512,1024,2048", help="batch sizes, ascending")
     epochs: int = setting(4, at_least=1, help="epochs of every fit")
     width: int = setting(32, at_least=1, help="length of the vectors")
     lr: float = setting(0.01, above=0, help="initial learning rate")
@@ -99,13 +99,17 @@ def _result(metric: str, sizes: list[int], values: dict[str, dict[int, Tensor]])
     for size in (sizes[0], sizes[-1]):
         gain = values["bir"][size] - values["ssl-pop"][size]
         figures[f"bir less ssl-pop at batches of {size:,}"] = mean_of(gain)
+    chosen, top = recommended[winner], best[winner]
+    listed = ", ".join(f"{size:,} for {name}" for name, size in recommended.items())
     follows = (
-        f"Set batch_size={recommended[winner]} and fit {winner}: no larger batch is better than "
-        f"chance here. "
-        if recommended[winner] >= best[winner] or recommended[winner] == sizes[0]
-        else f"Set batch_size={recommended[winner]} and fit {winner}: the best, {best[winner]:,}, "
-        "is no better than chance. "
-    ) + f"For {' and '.join(f'{n} take {s:,}' for n, s in recommended.items())}."
+        f"Fit {winner} with batch_size={chosen}: "
+        + (
+            "no other batch is better."
+            if chosen == top
+            else f"the best batch, {top:,}, is not better beyond chance."
+        )
+        + f" Recommended: {listed}."
+    )
     details = {
         "batches": sizes,
         "metric": metric,

@@ -195,5 +195,6 @@ DIAGNOSIS = Diagnosis(
     config=BiasConfig,
     measure=measure,
     subject="model",
-    method="bir",
+    method="ssl-pop",
+    quick={"epochs": 10, "batch_size": 512},
 )

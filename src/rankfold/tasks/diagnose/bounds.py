@@ -315,8 +315,8 @@ def _result(
     lines = [Line(name, [(m, gap(m)) for m in most]) for name, gap in gaps.items()]
     labels = spaced(10.0, 1e9, 9)
     by_labels = [
-        Line("Theorem 4", [(m, theorem_4(norms, n, config)) for m in labels]),
-        Line("Theorem 5", [(m, theorem_5(norms, n, m, config)) for m in labels]),
+        Line("Theorem 4, texts alone", [(m, theorem_4(norms, n, config)) for m in labels]),
+        Line("Theorem 5, with classifiers", [(m, theorem_5(norms, n, m, config)) for m in labels]),
     ]
     details = {
         "norms": {name: rounded(float(one)) for name, one in norms._asdict().items()},

@@ -235,5 +235,6 @@ DIAGNOSIS = Diagnosis(
     subject="model",
     data="graded",
     method="cba",
+    quick={"epochs": 10},
     memory_settings="rows",
 )

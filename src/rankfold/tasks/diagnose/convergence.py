@@ -14,6 +14,7 @@ mu and L are the smallest and the largest curvature of a vector at the optimum.
 """
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import jvp
 
 from rankfold.config import Settings, setting
 from rankfold.methods.closed_form.spectral import factors
@@ -46,7 +48,7 @@ from rankfold.tasks.diagnose.subject import DiagnosedData
 from rankfold.types import Interactions, Progress
 
 _DIGITS = 1e-12  # gaps below, relative to the start, are rounding
-_GOAL = 1e-4  # a gap to reach, for the comparison
+_GOAL = 0.01  # a gap to reach, for the comparison
 _POLISH = 4  # sweeps after the decomposition, which is in single precision
 _BUDGET = 2**28
 
@@ -62,7 +64,7 @@ class ConvergenceConfig(Settings):
     newton: int = setting(15, at_least=1, help="steps of Newton-CG")
     products: int = setting(50, at_least=1, help="most products with the curvature in a step")
     adam: int = setting(200, at_least=1, help="steps of Adam")
-    lr: float = setting(0.03, above=0, help="learning rate of Adam, falling to 0")
+    lr: float = setting(1.0, above=0, help="rate of Adam, relative to the start, falling to 0")
 
 
 class Passed(NamedTuple):
@@ -126,6 +128,9 @@ def by_newton(
     scales = scales_of(o.rows)
     params = {"queries": start[0] * scales[0], "candidates": start[1] * scales[1]}
     yield Passed(value(o, *start), 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own imports
+        jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))  # the first call imports for seconds
     seconds, began = 0.0, perf_counter()
     steps = newton_cg(
         lambda p: (p["queries"] / scales[0], p["candidates"] / scales[1]),
@@ -235,7 +240,7 @@ def _result(
     reached = {name: time for name, time in seconds.items() if time is not None}
     fastest = min(reached, key=lambda name: reached[name]) if reached else None
     follows = (
-        f"ALS shrinks the gap by {rate.value:.2g} per sweep, where Theorem 26 promises no better "
+        f"ALS multiplies the gap by {rate.value:.2g} per sweep, where Theorem 26 promises no less "
         f"than {promised:.6g}: take sweeps from this curve and not from the theorem. "
         + (
             f"{fastest} is first at a gap of {_GOAL:g}"

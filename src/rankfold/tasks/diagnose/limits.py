@@ -163,5 +163,6 @@ DIAGNOSIS = Diagnosis(
     config=LimitsConfig,
     measure=measure,
     subject="model",
-    method="bir",
+    method="ssl-pop",
+    quick={"epochs": 10, "batch_size": 512},
 )

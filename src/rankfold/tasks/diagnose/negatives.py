@@ -51,7 +51,9 @@ class NegativesConfig(Settings):
     width: int = setting(16, at_least=1, help="length of the vectors")
     reg: float = setting(0.1, above=0, help="regularisation (lambda)")
     sweeps: int = setting(12, at_least=1, help="of alternating least squares, for each objective")
-    negatives: str = setting("1,10,100,1000,10000,100000", help="negatives per pair, ascending")
+    negatives: str = setting(
+        "10,100,1000,10000,100000,1000000", help="negatives per pair, ascending"
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -78,11 +80,13 @@ def measure(config: NegativesConfig, subject: DiagnosedData, progress: Progress)
 
 
 def starting_vectors(rows: Interactions, width: int, seed: int) -> Vectors:
-    """Small random vectors."""
+    """Random vectors whose scores are a hundredth of the mean target, N M / |D|, in size."""
     rng = torch.Generator().manual_seed(seed)
     shapes = (rows.n_queries, width), (rows.n_candidates, width)
     queries, candidates = (torch.randn(s, generator=rng, dtype=torch.float64) for s in shapes)
-    return 0.1 * queries, 0.1 * candidates
+    target = rows.n_candidates * rows.n_queries / max(1, rows.n_pairs)
+    scale = 0.1 * target**0.5 / width**0.25
+    return scale * queries, scale * candidates
 
 
 def minimise(
@@ -151,7 +155,12 @@ def _result(
             f"The {_DEPTH} best candidates, sampled and full objective",
             "negatives per pair",
             "share in common",
-            [Line("common", [point_of(n, v) for n, v in zip(numbers, overlaps, strict=True)])],
+            [
+                Line(
+                    "in common with the full one",
+                    [point_of(n, v) for n, v in zip(numbers, overlaps, strict=True)],
+                )
+            ],
             [Level("90%", _CLOSE)],
             ends=(0.0, 1.0),
             log="x",

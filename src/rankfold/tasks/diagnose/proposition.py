@@ -36,7 +36,13 @@ from rankfold.tasks.diagnose.result import (
     mean_of,
     rounded,
 )
-from rankfold.tasks.diagnose.training import DiagnosedTraining, Observe, encode, train_observed
+from rankfold.tasks.diagnose.training import (
+    DiagnosedTraining,
+    Observe,
+    encode,
+    sigma_of,
+    train_observed,
+)
 from rankfold.tasks.statistics import interval_of, resampled
 from rankfold.types import Progress
 
@@ -80,10 +86,9 @@ def measure(
         progress(f"proposition: epoch {step.number}", step.share or 0.0)
     followed.append(ranks_of(trained[0], rows, others))
     paths = torch.stack(followed).cpu()
-    sigma = training.config.sigma
     per_step = training.n_rows * training.config.epochs / steps
     age = training.config.cache * trained[0].n_grades / per_step
-    return _result(paths, sigma, age)
+    return _result(paths, sigma_of(trained[0]), age)
 
 
 def ranks_of(parts: FitContext, rows: Tensor, others: Tensor) -> Tensor:
@@ -117,7 +122,7 @@ def _spans(steps: int) -> list[int]:
     return [2**i for i in range(20) if 2**i <= max(2, steps // _LEAST)]
 
 
-def _result(paths: Tensor, sigma: float | None, age: float) -> DiagnosisResult:
+def _result(paths: Tensor, sigma: float, age: float) -> DiagnosisResult:
     spans = _spans(len(paths) - 1)
     measured, walk = variances(paths, spans)
     times = torch.tensor(spans)
@@ -135,6 +140,7 @@ def _result(paths: Tensor, sigma: float | None, age: float) -> DiagnosisResult:
     moving = (paths.diff(dim=0) != 0).double().mean(dim=0)
     width = math.sqrt(float(measured.mean(dim=0)[-1]))
     expected = math.sqrt(float(walk.mean(dim=0)[-1]))
+    aged = width * (age / last) ** (exponent / 2)
     figures = {
         "exponent of time in the variance (random walk: 1)": figure,
         "share of steps in which a rank moves (p)": mean_of(moving),
@@ -143,22 +149,20 @@ def _result(paths: Tensor, sigma: float | None, age: float) -> DiagnosisResult:
         "width as printed, p beta T / 2": Figure(rounded(expected / math.sqrt(2))),
         "excess kurtosis of these increments (normal: 0)": Figure(rounded(kurtosis)),
         "age of the cache in steps, about": Figure(rounded(age)),
+        "width over that age, by the exponent": Figure(rounded(aged)),
+        "sigma of the weights": Figure(rounded(sigma)),
     }
     low, high = figure.low or exponent, figure.high or exponent
     how = "as a random walk" if low <= 1 <= high else "less than" if high < 1 else "more than"
     how = how if how.startswith("as") else f"{how} a random walk"
     follows = (
-        f"Over {last} steps ranks move by {width:.2g}, {how} of the same steps "
-        f"({expected:.2g}). "
+        f"Over {last} steps ranks move by {width:.2g}, {how} of the same steps ({expected:.2g}); "
+        f"over the {age:.0f} steps that the cache holds, by about {aged:.2g}. "
         + (
-            f"That is {'within' if width <= sigma else 'beyond'} the sigma of {sigma:g}: "
-            if sigma
-            else "With the default sigma, which is set by the number of negatives, "
-        )
-        + (
-            "old ranks are good enough to weigh by."
-            if sigma is None or width <= sigma
-            else "a smaller cache, a smaller lr or a larger sigma fits better."
+            f"That is within the sigma of {sigma:.2g}: old ranks are good enough to weigh by."
+            if aged <= sigma
+            else f"That is beyond the sigma of {sigma:.2g}: try a smaller cache, a smaller lr or a "
+            "larger sigma."
         )
     )
     details = {
@@ -201,5 +205,6 @@ DIAGNOSIS = Diagnosis(
     subject="training",
     data="graded",
     method="cba",
+    quick={"epochs": 10},
     memory_settings="width, batch_size, cache, rows or others",
 )

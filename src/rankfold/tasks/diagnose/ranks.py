@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.losses.low_fpr import above, default_sigma, exact_ranks
+from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
@@ -32,6 +32,7 @@ from rankfold.tasks.diagnose.training import (
     Observe,
     encode,
     score_all,
+    sigma_of,
     train_observed,
 )
 from rankfold.tasks.statistics import interval_of, resampled
@@ -243,10 +244,7 @@ def _mean(values: list[float | None]) -> float:
 
 def _result(epochs: list[dict[str, Any]], rows: TrackedRows) -> DiagnosisResult:
     last, error = epochs[-1], rows.near_rate()
-    fpr = rows.parts.config.fpr
-    grades = rows.parts.rows.grades
-    lowest = int((grades == grades.min()).sum())
-    sigma = rows.parts.config.sigma or default_sigma(lowest, fpr)
+    fpr, sigma = rows.parts.config.fpr, sigma_of(rows.parts)
     summary = {f"mean absolute error, {name}": value for name, value in last["error"].items()}
     summary |= {
         f"the same at ranks up to twice the rate, {name}": value
@@ -316,5 +314,6 @@ DIAGNOSIS = Diagnosis(
     subject="training",
     data="graded",
     method="cba",
+    quick={"epochs": 10},
     memory_settings="width, batch_size, cache or rows",
 )

@@ -1,12 +1,13 @@
 """The one shape of a diagnosis: a question; numbers, a chart and a sentence as the answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
+from rankfold.notebook import card
 from rankfold.tasks.statistics import mean_intervals
 from rankfold.types import Kind
 
@@ -63,6 +64,10 @@ class DiagnosisResult(NamedTuple):
     details: dict[str, Any]  # all measurements, as JSON
     charts: dict[str, Chart]  # by file name without suffix; one has the name of the diagnosis
 
+    def _repr_html_(self) -> str:
+        facts = {name: str(figure) for name, figure in self.figures.items()}
+        return card(self.details.get("question", ""), {**facts, "what follows": self.follows})
+
     @property
     def summary(self) -> dict[str, float]:
         """The values of the figures."""
@@ -86,6 +91,8 @@ class Diagnosis:
     subject: Subject
     data: Kind = "interactions"
     method: str = ""  # the default, where a method is fitted or trained
+    quick: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the default method in place of its own, so that an answer takes seconds."""
     memory_settings: str = "queries"  # to reduce if memory is short
 
     @property

@@ -42,7 +42,7 @@ class TaylorConfig(Settings):
     """The settings of ``taylor``."""
 
     queries: int = setting(200, at_least=2, help="queries with training pairs, drawn by the seed")
-    smallest: float = setting(0.01, above=0, help="smallest factor of the scores")
+    smallest: float = setting(1e-5, above=0, help="smallest factor of the scores")
     largest: float = setting(10.0, above=0, help="largest factor of the scores")
     scales: int = setting(13, at_least=2, at_most=1000, help="factors between the two")
 
@@ -70,8 +70,9 @@ def measure(config: TaylorConfig, subject: DiagnosedModel, progress: Progress) -
 def compare(scores: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """The differences per query from scores [B, N] and the shares of its positives [B, N].
 
-    ``gap``: the loss less softmax, in nats. ``gradient``: |g - g_softmax| / |g_softmax| of the
-    gradients in the scores. ``cosine``: of both. ``bounds``: whether RG2 is at least softmax.
+    ``gap``: the loss less softmax, in nats. ``gradient``: |g - g_softmax| of the gradients in the
+    scores, relative to that at zero scores: softmax's own is 0 where a query is certain.
+    ``cosine``: of both. ``bounds``: whether RG2 is at least softmax.
     """
     n = scores.shape[1]
     mean = scores.mean(dim=1, keepdim=True)
@@ -81,10 +82,11 @@ def compare(scores: Tensor, targets: Tensor) -> dict[str, Tensor]:
     exact = scores.softmax(dim=1)
     pulls = {"RG2": (1 + scores) / n, "RGx": (1 + scores - mean) / n}
     result = {"bounds": (quadratic >= softmax).double()}
+    start = (targets - 1 / n).norm(dim=1).clamp(min=1e-300)
     length = (exact - targets).norm(dim=1).clamp(min=1e-300)
     for name in LOSSES:
         result[f"gap {name}"] = values[name] - softmax
-        result[f"gradient {name}"] = (pulls[name] - exact).norm(dim=1) / length
+        result[f"gradient {name}"] = (pulls[name] - exact).norm(dim=1) / start
         pull, other = pulls[name] - targets, exact - targets
         norm = (pull.norm(dim=1) * length).clamp(min=1e-300)
         result[f"cosine {name}"] = torch.linalg.vecdot(pull, other) / norm
@@ -141,13 +143,18 @@ def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> Diagnosi
         "largest factor with an RGx gradient within 10%": Figure(rounded(good["RGx"])),
     }
     close = own["gradient RGx"].mean() <= _GOOD
+    until = (
+        f"which is close up to {good['RGx']:.2g} times them"
+        if good["RGx"]
+        else f"which is not close at {min(values):.2g} times them"
+    )
     follows = (
         f"At these scores (spread {spread:.3g}) the expansion is close to softmax: a fit of RG2 "
         "or RGx follows the softmax loss."
         if close
-        else f"These scores (spread {spread:.3g}) are beyond the expansion, which is close up to "
-        f"{good['RGx']:.2g} times them: RG2 and RGx are losses of their own here, so compare "
-        "them with softmax on validation and do not expect the same scores."
+        else f"These scores (spread {spread:.3g}) are beyond the expansion, {until}: RG2 and RGx "
+        "are losses of their own here, so compare them with softmax on validation and do not "
+        "expect the same scores."
     )
     details = {
         "factors": list(values),
@@ -159,7 +166,10 @@ def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> Diagnosi
         "smallest_eigenvalues": [rounded(float(v)) for v in eigenvalues[:_MAX_LISTED]],
     }
     lines = [
-        Line(name, [point_of(f, one[f"gradient {name}"]) for f, one in values.items()])
+        Line(
+            f"{name} to softmax",
+            [point_of(f, one[f"gradient {name}"]) for f, one in values.items()],
+        )
         for name in LOSSES
     ]
     gaps = [

@@ -1,11 +1,13 @@
 """The unchanged training of ``cba``, with a callback before each step."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rankfold.losses.low_fpr import default_sigma
 from rankfold.methods.ordinal import cba, training
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.methods.ordinal.training import (
@@ -13,7 +15,6 @@ from rankfold.methods.ordinal.training import (
     BatchLoss,
     FitContext,
     GradedBatch,
-    Recipe,
 )
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.training.loop import seed_of
@@ -59,8 +60,16 @@ def train_observed(
 
         return BatchLoss(losses, made.memory)
 
-    recipe = Recipe(cba.outputs, rule, cba.score)
+    recipe = replace(cba.RECIPE, loss=rule)
     return training.fit("cba", recipe, fit.data, fit.config, fit.run)
+
+
+def sigma_of(parts: FitContext) -> float:
+    """The width of the Gaussian weights in use, the default if none is set."""
+    grades = parts.rows.grades
+    lowest = int((grades == grades.min()).sum())
+    width: float = parts.config.sigma or default_sigma(lowest, parts.config.fpr)
+    return width
 
 
 @torch.no_grad()

@@ -35,8 +35,8 @@ _MOST = 0.9  # of the windows: then they count as white noise
 class WhitenessConfig(Settings):
     """The settings of ``whiteness``."""
 
-    rows: int = setting(1000, at_least=1, help="training rows whose mean rank is tracked")
-    others: int = setting(2000, at_least=1, help="training rows to rank them among")
+    rows: int = setting(200, at_least=1, help="training rows whose mean rank is tracked")
+    others: int = setting(300, at_least=1, help="training rows to rank them among")
     stride: int = setting(1, at_least=1, help="training steps per increment")
     window: int = setting(100, at_least=2, help="increments per test")
     every: int = setting(10, at_least=1, help="increments between the starts of two windows")
@@ -170,5 +170,6 @@ DIAGNOSIS = Diagnosis(
     subject="training",
     data="graded",
     method="cba",
+    quick={"epochs": 10},
     memory_settings="width, batch_size, cache, rows or others",
 )
