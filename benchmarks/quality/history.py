@@ -8,7 +8,7 @@
 generated sets. A fit has ``--seconds`` on the device, validation included; its best epoch by
 ndcg@10 is kept and scored on test. ``rg2`` selects its own settings, and is not cut short. Every
 fit is a line of ``--lines``; those that are there are left out, so an interrupted run resumes. The
-table has means over seeds, and the paired difference to ``softmax`` with tables in units of its
+table has means over seeds, and the paired difference to ``ssl-pop`` with tables in units of its
 standard error.
 
 The generated sets: in ``walks`` the next candidate follows from the last, in ``drifts`` the taste
@@ -48,7 +48,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "xir, tables": ("xir", {}),
     "xir, attention": ("xir", {**HISTORY, "pooling": "attention"}),
 }
-BASE = "softmax, tables"
+BASE = "ssl-pop, tables"
 SETS = ("walks", "drifts", "tastes")
 N_QUERIES, N_CANDIDATES, N_GROUPS = 2000, 600, 20
 
