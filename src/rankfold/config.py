@@ -250,7 +250,7 @@ def check_use(settings: Any, given: Iterable[str]) -> None:
     """Raise a UserError for the first given setting that has no effect, unless it is a default."""
     config = type(settings)
     defaults = {one.name: one.default for one in fields(config)}
-    needs = ChainMap(*(dict(vars(one).get("used_with", {})) for one in config.__mro__))
+    needs = needs_of(config)
     for name in given:
         if name not in needs or getattr(settings, name) == defaults[name]:
             continue
@@ -262,6 +262,11 @@ def check_use(settings: Any, given: Iterable[str]) -> None:
         if actual != value:
             hint = f"leave out {name}, or set {other}={value}"
             raise UserError(f"`{name}` has no effect with {other}={actual}", hint=hint)
+
+
+def needs_of(config: type[Any]) -> Mapping[str, tuple[str, str] | None]:
+    """``used_with`` of a config and of the classes above it."""
+    return ChainMap(*(dict(vars(one).get("used_with", {})) for one in config.__mro__))
 
 
 def check_names(config: type[Any], names: Iterable[str]) -> None:

@@ -10,13 +10,16 @@ import typer
 
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_addition
-from rankfold.cli.options import Data, Json, MethodName, Quiet, takes, with_settings
+from rankfold.cli.options import Data, DryRun, Json, MethodName, Quiet, takes, with_settings
+from rankfold.cli.outline import show_outline
 from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import FitOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from rankfold.types import Model
 
 
 @with_settings(FitOptions, omit=["memory_budget"], metavar={"candidate_memory": "BYTES"})
@@ -35,6 +38,7 @@ def command(
         str | None,
         takes("TOOL:DIR", "Also log each step to csv:DIR, tensorboard:DIR or mlflow:DIR."),
     ] = None,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -44,7 +48,7 @@ def command(
     from rankfold.distributed.connection import connect
     from rankfold.methods import find_method
     from rankfold.tasks.fit import fit
-    from rankfold.tasks.fit.progress import cut_after, reporter
+    from rankfold.tasks.fit.progress import reporter
     from rankfold.tasks.update import fit_and_add
     from rankfold.training.checkpoint import exists as has_checkpoint
     from rankfold.training.checkpoint import path_of
@@ -55,6 +59,12 @@ def command(
     settings.check_names(find_method(method).config, given)
     if add is not None and connect().size > 1:
         raise UserError("--add works in one process only", hint="start it without torchrun")
+    if dry_run:
+        from rankfold.tasks.dry_run.fit import outline_fit
+
+        options |= {**given, "out": out}
+        outline = outline_fit(method, data, add=add, track=track, **options)
+        return show_outline(outline, json=json, quiet=quiet)
     say, checkpoint = console(quiet=quiet or json), path_of(out)
     finished = announce(out, checkpoint, say, resume=options["resume"], adds=add is not None)
     shared = {name: options[name] for name in ("seed", "refit")}
@@ -89,11 +99,20 @@ def command(
     if choice is None and recipe.self_tuning:
         choice = "with the given settings"
     say.print(f"{out}: {method}, {choice or describe_step(notes, notes['metric'])}")
-    if (limit := cut_after(notes["history"])) is not None:
+    describe_cut(fitted.model, options["seconds"], say)
+
+
+def describe_cut(model: Model, given: float | None, say: Console) -> None:
+    """Say that ``--seconds`` cut the fit off, or that it could not."""
+    from rankfold.methods import find_method
+    from rankfold.tasks.fit.progress import cut_after
+
+    if (limit := cut_after(model.notes["history"])) is not None:
         why = f"cut off after {limit:g} s (--seconds): more time may give better scores"
         say.print(f"  {why}", style="yellow")
-    elif recipe.self_tuning and options["seconds"] is not None:
-        why = f"{method} selects its own settings and is never cut off: --seconds had no effect"
+    elif find_method(model.method).self_tuning and given is not None:
+        own = f"{model.method} selects its own settings"
+        why = f"{own} and is never cut off: --seconds had no effect"
         say.print(f"  {why}", style="yellow")
 
 

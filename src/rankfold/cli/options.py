@@ -38,6 +38,9 @@ IncludeSeen = Annotated[
     bool, typer.Option("--include-seen", help="Also return candidates that the query chose before.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check everything and show the plan; write nothing.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print less on stderr.")]
 
 
@@ -106,7 +109,7 @@ def with_settings(
     def decorate(command: F) -> F:
         own = inspect.signature(command, eval_str=True)
         named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        last = [one for one in named if one.name in ("json", "quiet")]
+        last = [one for one in named if one.name in ("dry_run", "json", "quiet")]
         more = {
             one.name: _parameter(config, one, kind, metavar.get(one.name), unset=unset)
             for config in configs[::-1]  # of two settings with one name, the first counts

@@ -20,7 +20,6 @@ from rankfold.serve.metrics import Metrics
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _POLL_SECONDS = 1.0  # between two checks of the folders
 RETRY_SECONDS = 10.0  # until a folder that could not be read is tried again
-_CGROUP = Path("/sys/fs/cgroup")
 
 _Stamp = tuple[int, int, int]
 Use = Callable[[str, storage.Folder, float], None]
@@ -103,7 +102,7 @@ class Folders:
         start = time.perf_counter()
         self._check_kind(source, storage.read(source.folder, "model"))  # before it is copied
         memory = self.reading.memory
-        memory = _free_memory() // 2 if memory is None else memory
+        memory = storage.free_memory() // 2 if memory is None else memory
         folder = storage.read_copy(source.folder, "model", memory)
         kind = self._check_kind(source, folder)
         self.use(name, folder, 0.0 if stamp is None else stamp[2] / 1e9)
@@ -151,19 +150,3 @@ def _stamp_of(folder: Path) -> _Stamp | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _free_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
-    """Bytes that this process may still use; 0 if the system does not say."""
-    try:
-        match = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())
-        free = 1024 * int(match[1]) if match else 0
-    except OSError:
-        return 0
-    try:
-        limit, used = ((cgroup / f"memory.{name}").read_text() for name in ("max", "current"))
-        cache = re.search(r"^inactive_file (\d+)", (cgroup / "memory.stat").read_text(), re.M)
-        free = min(free, int(limit) - int(used) + int(cache[1] if cache else 0))
-    except (OSError, ValueError):  # no such cgroup, or no limit
-        pass
-    return max(0, free)

@@ -32,6 +32,7 @@ from rankfold.storage.manifest import Content as Content
 from rankfold.storage.manifest import ForeignFile as ForeignFile
 from rankfold.storage.manifest import damaged as damaged
 from rankfold.storage.manifest import versions as versions
+from rankfold.storage.memory import free_memory as free_memory
 from rankfold.storage.private import PrivateFile as PrivateFile
 from rankfold.storage.private import read_copy as read_copy
 from rankfold.storage.reader import Folder as Folder

@@ -1,6 +1,6 @@
 """Updates of a model on disk, without a fit: ``add`` pairs, ``extend``, ``forget``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from rankfold.models.ranker import Ranker
 from rankfold.models.update import check_grows
 from rankfold.tasks.fit import fit
 from rankfold.training import checkpoint
-from rankfold.types import Key, Side
+from rankfold.types import Dataset, Key, Side
 
 
 def fit_and_add(
@@ -27,12 +27,32 @@ def fit_and_add(
     The other arguments are those of ``fit``. An existing model must have been fitted by ``method``
     on ``data``. It is not fitted again, and ``options`` are ignored.
     """
+    addition = check_addition(method, more, options)
+    if not exists(out):
+        fit(method, data, out=out, **options)
+    with _fitted(out, method, data) as ranker:
+        ranker = ranker.add(addition)
+        ranker.save(out)
+    return ranker
+
+
+def check_addition(method: str, more: str | Path, options: Mapping[str, Any]) -> Dataset:
+    """The data to add; a UserError, before a long fit, if the method cannot add it."""
     find_method(method)
     check_grows(method, options)
     addition = load_data(more)
-    addition.split("train")  # graded rows are refused before a long fit
-    if not exists(out):
-        fit(method, data, out=out, **options)
+    addition.split("train")  # graded rows are refused
+    return addition
+
+
+def check_fitted(out: str | Path, method: str, data: Any) -> None:
+    """A UserError unless the model at ``out`` can be changed, by ``method`` on ``data``."""
+    with _fitted(out, method, data):
+        pass
+
+
+@contextmanager
+def _fitted(out: str | Path, method: str, data: Any) -> Iterator[Ranker]:
     with _alone(out) as ranker:
         hint = "choose another --out, or the method and data of this model; nothing was changed"
         if ranker.model.method != method:
@@ -40,9 +60,7 @@ def fit_and_add(
             raise UserError(f"{out} was fitted by {was}, not by {method}", hint=hint)
         if ranker.model.notes.get("data") != as_data(data).fingerprint:
             raise UserError(f"{out} was fitted on other data than {data}", hint=hint)
-        ranker = ranker.add(addition)
-        ranker.save(out)
-    return ranker
+        yield ranker
 
 
 def exists(out: str | Path) -> bool:

@@ -50,12 +50,7 @@ def tracked(
     if where is None:
         yield lambda _history, _step: None
         return
-    kind, _, folder = where.partition(":")
-    if kind not in _TRACKERS or not folder:
-        raise UserError(
-            f"cannot track to {where!r}",
-            hint=f"write {' or '.join(f'{one}:DIR' for one in _TRACKERS)}",
-        )
+    kind, folder = parse_place(where)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,6 +59,17 @@ def tracked(
         ) from None
     with _TRACKERS[kind](Path(folder), name, dict(settings or {}), metric) as report:
         yield report
+
+
+def parse_place(where: str) -> tuple[str, str]:
+    """Tool and folder of ``csv:DIR``; a UserError for anything else."""
+    kind, _, folder = where.partition(":")
+    if kind not in _TRACKERS or not folder:
+        raise UserError(
+            f"cannot track to {where!r}",
+            hint=f"write {' or '.join(f'{one}:DIR' for one in _TRACKERS)}",
+        )
+    return kind, folder
 
 
 def combine(*reports: Report) -> Report:

@@ -103,11 +103,11 @@ def _reserved(plan: FitPlan) -> Iterator[None]:
 
 
 def _fit(plan: FitPlan) -> Ranker | Grader:
-    saved = _find_checkpoint(plan)
+    saved = find_checkpoint(plan)
     step = None if saved is None else int(saved.state["number"])
     plan.comm.agree({"step of the checkpoint": step})
     if saved is None and plan.options.resume and plan.out is not None and plan.out.exists():
-        return _load_finished(plan, plan.out)
+        return load_finished(plan, plan.out)
     history = History() if saved is None else saved.history
     history.is_chosen = plan.is_chosen
     state = None if saved is None else saved.state
@@ -123,7 +123,7 @@ def _fit(plan: FitPlan) -> Ranker | Grader:
     return _finish(plan, history)
 
 
-def _find_checkpoint(plan: FitPlan) -> Checkpoint | None:
+def find_checkpoint(plan: FitPlan) -> Checkpoint | None:
     """The checkpoint to resume from, if resuming was requested and there is one."""
     if plan.out is None or not plan.options.resume:
         return None
@@ -137,7 +137,7 @@ def _find_checkpoint(plan: FitPlan) -> Checkpoint | None:
     return saved
 
 
-def _load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
+def load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
     """The finished model of this fit; a UserError if it is the model of another."""
     loaded = load(path)
     model = loaded.model
