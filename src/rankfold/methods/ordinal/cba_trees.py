@@ -35,8 +35,8 @@ class CbaTreesConfig(TreesConfig):
     )
     score: Literal["expected", "passed"] | None = setting(
         None,
-        help="the expected grade, or the thresholds that a row passes at the rate; none: chosen on "
-        "validation, else the expected grade",
+        help="the expected grade, or the thresholds that a row passes at the rate; "
+        "none: by validation",
     )
 
 
