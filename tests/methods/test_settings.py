@@ -61,7 +61,6 @@ MEANINGLESS: dict[str, list[Any]] = {  # other settings are tested just outside 
     "label_weight": [-0.1, float("nan"), float("inf")],
     "bigrams": ["maybe"],
     "shortlist": [0, -1],
-    "random_negatives": [-1],
     "pairs_from": [-1],
     "vectors": [],  # any path is valid
     "encoder_epochs": [-1],

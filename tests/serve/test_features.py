@@ -15,7 +15,9 @@ def test_a_new_query_by_its_features(tmp_path: Path, start: Callable[..., Client
     path = tmp_path / "people"
     model = rf.fit("bir", informed_groups(), encoder="towers", width=8, epochs=20, out=path)
     client = start(people=path)
-    assert client.get("/card").json()["accepts"] == ["queries", "features", "candidates"]
+    card = client.get("/card").json()
+    assert card["accepts"] == ["queries", "features", "candidates"]
+    assert [one["name"] for one in card["features"]] == ["age", "group"]
     one = {"group": "g4", "age": 20}
     expected = model.search(features=one, k=3).keys[0]
     for given in (one, [one]):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, browsing, fetch, serving
+from planted import informed_groups
 from selenium.webdriver.common.keys import Keys
 
 import rankfold as rf
@@ -47,7 +48,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     fit_table(home, "odd", pairs, "puresvd", {}, width=3)
     fit_texts(home)
     fit_table(home, "patients", patients(), "nnrank", {"grades": "none,mild,severe"}, epochs=10)
-    return [home / name for name in ("packages", "odd", "topics", "patients")]
+    people = rf.fit("bir", informed_groups(), encoder="towers", width=8, epochs=10)
+    people.save(home / "people")
+    return [home / name for name in ("packages", "odd", "topics", "patients", "people")]
 
 
 def fit_table(
@@ -274,6 +277,22 @@ def test_a_text_is_ranked_with_texts_beside_keys(page: Page) -> None:
     )
 
 
+def test_a_new_query_is_ranked_by_its_features(page: Page) -> None:
+    page.open("/?model=people")
+    assert page.texts("#feature-columns label") == ["age", "group"]
+    page.click("#kinds input[value=features]")
+    page.fill("#column-0", "20")
+    page.js("document.querySelector('#column-1').value = arguments[0]", "g4")
+    page.click("#search button.main")
+    page.wait()
+    given = {"features": {"age": 20, "group": "g4"}}
+    expected = fetch(page.address, "/models/people/search", given)
+    listed = [one["candidate"] for one in expected["results"][0]["candidates"]]
+    assert names(page) == [str(key) for key in listed]
+    page.open(page.js("return location.pathname + location.search"))
+    assert page.js("return document.querySelector('#column-1').value") == "g4"
+
+
 def test_a_row_is_graded(page: Page) -> None:
     page.open("/?model=patients")
     labels = page.texts("#columns label")
@@ -331,7 +350,8 @@ def test_the_model_card(page: Page) -> None:
 
 def test_a_model_is_chosen(page: Page) -> None:
     page.open()
-    assert page.texts("#model option") == ["packages", "odd", "topics", "patients"]
+    shown = page.texts("#model option")
+    assert shown == ["packages", "odd", "topics", "patients", "people"]
     page.js("""const select = document.querySelector('#model'); select.value = 'patients';
         select.dispatchEvent(new Event('change', {bubbles: true}))""")
     page.until(lambda: page.texts("#columns label"))

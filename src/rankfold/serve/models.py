@@ -158,6 +158,8 @@ def opened(name: str, folder: storage.Folder, written: float, limits: Limits) ->
         sides = {"queries": len(model.queries), "candidates": len(model.candidates)}
         card["sizes"] = {**sides, "pairs": model.seen.n_pairs}
         card["filters"] = [] if model.features is None else _listed(model.features.columns)
+        if "features" in accepts:
+            card["features"] = _listed(model.query_columns)
     else:
         _ = model.opened, model.calibrates
         card["sizes"] = {"grades": len(model.grades)}

@@ -314,6 +314,7 @@ class CardResponse(BaseModel):
     written: str
     columns: list[dict[str, Any]] | None = None
     filters: list[dict[str, Any]] | None = None
+    features: list[dict[str, Any]] | None = None
     grades: list[str] | None = None
     importance: dict[str, Any] | None = None
     explains: bool | None = None

@@ -67,7 +67,9 @@ class Config(nearby.Config):
     )
     cost: float = setting(1.0, above=0, help="weight of the loss against the penalty; .3 to 10")
     least: int = setting(4, at_least=1, help="texts that a candidate with a classifier has")
-    threshold: float = setting(0.05, at_least=0, help="smaller weights of words are left out")
+    threshold: float = setting(
+        0.05, at_least=0, below=1, help="smaller weights of words are left out"
+    )
 
 
 def fit(data: Dataset, config: Config, run: Run) -> Iterator[Step]:

@@ -1,6 +1,6 @@
 // The request in the address bar, so that it can be shared and Back works.
 
-export const KINDS = ["query", "history", "text", "candidate"];
+export const KINDS = ["query", "history", "features", "text", "candidate"];
 const MAX_LENGTH = 6000; // characters; a longer request is kept only in the browser's history
 
 /** A request: its kind and input, the model, and the changes to the history. */

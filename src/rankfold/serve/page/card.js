@@ -8,7 +8,7 @@ const N_COLUMNS_SHOWN = 8;
 /** The card of a model, as the page uses it. */
 export async function readCard(name, signal) {
   const card = await get(under(name, "card"), {}, signal);
-  return { ...card, name, columns: card.columns ?? [], grades: card.grades ?? [], filters: card.filters ?? [], maxK: card.limits.k };
+  return { ...card, name, columns: card.columns ?? [], features: card.features ?? [], grades: card.grades ?? [], filters: card.filters ?? [], maxK: card.limits.k };
 }
 
 /** The card as a list of facts, with the settings folded. */

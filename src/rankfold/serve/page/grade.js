@@ -48,12 +48,15 @@ export function fillRow(form, row) {
   for (const input of inputs(form)) input.value = Object.hasOwn(row, input.column) ? row[input.column] : "";
 }
 
+/** A row of texts with numbers where columns have no levels. */
+export function typedRow(row, columns) {
+  const given = columns.filter(({ name }) => Object.hasOwn(row, name));
+  return Object.fromEntries(given.map(({ name, levels }) => [name, levels ? row[name] : Number(row[name])]));
+}
+
 /** The score, the grade, its probabilities and what moved the score of a row. */
 export async function gradeRow(request, card, signal) {
-  const given = card.columns.filter(({ name }) => Object.hasOwn(request.row, name));
-  const row = Object.fromEntries(
-    given.map(({ name, levels }) => [name, levels ? request.row[name] : Number(request.row[name])]),
-  );
+  const row = typedRow(request.row, card.columns);
   const body = { rows: [row], fpr: Number(request.fpr), explain: Boolean(card.explains) };
   if (request.confidence) body.confidence = Number(request.confidence);
   const { results } = await post(under(request.model, "grade"), body, signal);

@@ -8,11 +8,11 @@ import { errorBox } from "./error.js";
 import { columnFields, fillRow, gradeElement, gradeRow, readRow } from "./grade.js";
 import { addToHistory, applyChange, historyPanel, splitKeys, union } from "./history.js";
 import { rankingElement } from "./ranking.js";
-import { complete, explain, search } from "./search.js";
+import { complete, explain, readFeatures, search } from "./search.js";
 import { get, LatestRequest, ServerError } from "./server.js";
 
-const INPUTS = { query: "queries", history: "history", text: "text", candidate: "candidates" };
-const TITLES = { query: "Query", history: "History", text: "Text", candidate: "Similar to" };
+const INPUTS = { query: "queries", history: "history", features: "features", text: "text", candidate: "candidates" };
+const TITLES = { query: "Query", history: "History", features: "Features", text: "Text", candidate: "Similar to" };
 const accepts = (kind) => card.accepts.includes(INPUTS[kind]);
 const PROGRESS_DELAY = 150; // ms before the progress bar is shown
 const RELOAD_INTERVAL = 2000; // ms between two tries while the server loads its models
@@ -79,6 +79,7 @@ function setUpForms() {
   find("columns").replaceChildren(...columnFields(card.columns));
   find("where-field").hidden = !card.filters.length;
   find("where-help").textContent = filterHelp(card.filters);
+  find("feature-columns").replaceChildren(...columnFields(card.features));
   find("facts").replaceChildren(cardElement(card));
 }
 
@@ -97,6 +98,7 @@ function fillForms() {
   for (const kind of ["query", "text", "candidate"]) {
     find(kind).value = request.kind === kind ? request.key : "";
   }
+  fillRow(find("features"), request.kind === "features" ? readFeatures(request) : {});
   find("k").value = request.k;
   find("include-seen").checked = request.includeSeen;
   find("where").value = request.where;
@@ -156,7 +158,7 @@ async function showRanking(signal) {
 async function showExamples(signal) {
   clear();
   find("status").textContent = "";
-  const kind = KINDS.find((each) => each !== "text" && accepts(each));
+  const kind = KINDS.find((each) => each !== "text" && each !== "features" && accepts(each));
   if (!kind) {
     const images = "This model grades images. Use rankfold predict with a folder of images.";
     const text = card.accepts.length ? "Fill in the columns that you know." : images;
@@ -254,6 +256,7 @@ function readForm() {
   if (kind === "history") {
     return { ...parts, keys: isSame ? request.keys : [], off: isSame ? request.off : [] };
   }
+  if (kind === "features") return { ...parts, key: JSON.stringify(readRow(find("features"))) };
   const key = kind === "text" ? find(kind).value : find(kind).value.trim();
   const changes = isSame && key === request.key ? { off: request.off, add: request.add } : {};
   return { ...parts, key, ...changes };

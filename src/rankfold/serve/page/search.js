@@ -1,5 +1,6 @@
 // From a request to its ranking: the calls it takes, and how ranks move when the history changes.
 
+import { typedRow } from "./grade.js";
 import { get, post, under } from "./server.js";
 
 const COMPARED_DEPTH = 200; // ranks of the full history's ranking that are compared
@@ -27,6 +28,10 @@ export async function search(request, card, signal) {
     const hits = await fetchHits(request, { text: request.key }, signal);
     return { hits, fullHistory: null, before: null };
   }
+  if (request.kind === "features") {
+    const hits = await fetchHits(request, { features: typedRow(readFeatures(request), card.features) }, signal);
+    return { hits, fullHistory: null, before: null };
+  }
   if (request.kind === "candidate") {
     const hits = await fetchHits(request, { candidates: [request.key] }, signal);
     return { hits, fullHistory: null, before: null };
@@ -51,13 +56,23 @@ export async function search(request, card, signal) {
 
 /** What raises the score of one candidate: {because: [{key, text, score}], rest, exact}, or null. */
 export async function explain(request, fullHistory, key, signal) {
-  if (request.kind === "candidate") return null;
+  if (["candidate", "features"].includes(request.kind)) return null;
   const input = { text: { text: request.key }, query: { queries: [request.key], include_seen: true } }[request.kind];
   const changed = request.kind === "history" || isChanged(request);
   const body = changed ? { history: activeKeys(request, fullHistory ?? []), include_seen: true } : input;
   const one = { ...body, allow: [key], explain: true, k: 1 };
   const { results } = await post(under(request.model, "search"), one, signal);
   return results[0].candidates[0] ?? null;
+}
+
+/** The features of a request, as text by name; its key is their JSON. */
+export function readFeatures(request) {
+  try {
+    const row = JSON.parse(request.key);
+    return row !== null && typeof row === "object" ? row : {};
+  } catch {
+    return {};
+  }
 }
 
 /** Candidates similar to one. */

@@ -103,7 +103,7 @@ def test_cached_vectors_are_read_again(
     assert first > 0
     assert [path.suffix for path in cache.iterdir()] == [".safetensors"]
     other = fitted(data, f"hf:{folder}", **given)
-    assert len(calls) == first
+    assert sum(calls[first:]) == 6  # validation texts, read by the model for its probabilities
     for name, tensor in one.model.tensors.items():
         assert torch.equal(other.model.tensors[name], tensor)
     fitted(data, f"hf:{folder}", **given, pooling="cls")
