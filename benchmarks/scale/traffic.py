@@ -1,4 +1,4 @@
-"""Bytes that a rank sends per pass, sweep or step, against the formulas of docs/concepts/scale.md.
+"""Bytes that a rank sends, against the formulas of docs/reference/processes.md.
 
     PYTHONPATH=src python -m benchmarks.scale.traffic [--ranks 2 4] [--write]
 

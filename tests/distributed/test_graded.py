@@ -144,7 +144,7 @@ def test_parameters_equal_one_process(name: str, size: int, ranks: processes.Ran
 
 @pytest.mark.parametrize(("name", "size"), processes.cases(FITS, ["cba", "ce", "pauc", "images"]))
 def test_a_step_sends_the_documented_bytes(name: str, size: int, ranks: processes.Ranks) -> None:
-    """See docs/concepts/scale.md."""
+    """See docs/reference/processes.md."""
     for one in ranks[size]:
         result = one[name]
         state = result["state"].items()

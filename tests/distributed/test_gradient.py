@@ -165,7 +165,7 @@ def test_every_query_is_compared_with_all_negatives_of_the_batch(
 
 
 def sums_of_step(name: str, rows: int, ranks: processes.Ranks) -> list[int]:
-    """Bytes of each sum of a step with ``rows`` rows of gradients; docs/concepts/scale.md."""
+    """Bytes of each sum of a step with ``rows`` rows of gradients; docs/reference/processes.md."""
     state = ranks[1][0][name]["state"]
     sums = {"losses": 24, "ids": 4 * BATCH}
     if name == "softmax":

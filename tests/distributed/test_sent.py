@@ -1,4 +1,4 @@
-"""The bytes that a pass of the spectral methods and a sweep of ALS send; docs/concepts/scale.md.
+"""The bytes that passes of spectral methods and sweeps of ALS send; docs/reference/processes.md.
 
 Gradient methods, SiameseXML, graders and ALS with divided candidates have such tests in the files
 that compare them with one process.

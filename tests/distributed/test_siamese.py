@@ -316,7 +316,7 @@ def check_same(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 
 def bytes_of_step(name: str, every: list[dict[str, int]]) -> tuple[int, list[int]]:
-    """Bytes that a step gathers from each rank, and of its sums; docs/concepts/scale.md."""
+    """Bytes that a step gathers from each rank, and of its sums; docs/reference/processes.md."""
     width, one = SMALL["width"], every[0]
     others = width**2 if name in ("few", "refreshed", "listed") else 0
     sums, gathered = [24, 4 * one["pool"] * width, 4 * one["pool"] * width], 0

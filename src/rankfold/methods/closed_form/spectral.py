@@ -21,7 +21,7 @@ from rankfold.types import Interactions, Model, Run, Step
 
 QUERY_BLOCK, PAIR_BLOCK = 2**16, 2**22  # folded in at a time
 QUERY_EXPONENT, CANDIDATE_EXPONENT = -0.375, 0.35  # defaults of RG2
-TOLERANCE = 0.07  # of a decomposition's residual: loose, see docs/concepts/quadratic.md
+TOLERANCE = 0.07  # of a decomposition's residual: loose, see docs/decisions/0030
 PER_CANDIDATE = ("candidates", "fold_weights")  # tensors of a model with a row per candidate
 
 
