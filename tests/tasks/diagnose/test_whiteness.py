@@ -9,8 +9,8 @@ from rankfold.distributed.collectives import SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.tasks.diagnose import diagnose
-from rankfold.tasks.diagnose.training import DiagnosedTraining, train_observed
-from rankfold.tasks.diagnose.whiteness import box_pierce, mean_rank
+from rankfold.tasks.diagnose.training import DiagnosedTraining, ranks_among, train_observed
+from rankfold.tasks.diagnose.whiteness import box_pierce
 from rankfold.types import Run
 
 
@@ -49,7 +49,7 @@ def test_a_constant_series_has_p_1() -> None:
     assert (chi2.item(), p.item()) == (0.0, 1.0)
 
 
-def test_mean_rank_equals_a_loop_over_pairs() -> None:
+def test_ranks_equal_a_loop_over_pairs() -> None:
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess())
     training, trained = DiagnosedTraining(data_of(), CbaConfig(epochs=1, width=4), run), []
     list(
@@ -67,7 +67,7 @@ def test_mean_rank_equals_a_loop_over_pairs() -> None:
         values += [
             sum(scores[j] > scores[i] for j in negatives) / len(negatives) for i in rows.tolist()
         ]
-    result = mean_rank(parts, rows, others).item()
+    result = ranks_among(parts, rows, others).mean().item()
     assert result == pytest.approx(sum(values) / len(values), abs=1e-4)
 
 

@@ -15,16 +15,8 @@ from torch import Tensor
 from rankfold.config import Settings, check, setting
 from rankfold.errors import UserError
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Line,
-    mean_of,
-    point_of,
-    rounded,
-)
+from rankfold.tasks.diagnose.figures import Figure, mean_of, rounded
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import DiagnosedData
 from rankfold.tasks.evaluate_ranking import evaluate_ranking
@@ -114,13 +106,11 @@ def _result(metric: str, sizes: list[int], values: dict[str, dict[int, Tensor]])
         "batches": sizes,
         "metric": metric,
         "values": {
-            name: [rounded(float(by[size].mean())) for size in sizes] for name, by in values.items()
+            name: [rounded(by[size].mean()) for size in sizes] for name, by in values.items()
         },
         "recommended": recommended,
     }
-    lines = [
-        Line(name, [point_of(size, by[size]) for size in sizes]) for name, by in values.items()
-    ]
+    lines = [Line.of_means(name, by, by.values()) for name, by in values.items()]
     title = f"{metric} on validation by batch size"
     charts = {"batch-size": Chart(title, "batch size", metric, lines, log="x")}
     return DiagnosisResult(figures, follows, details, charts)

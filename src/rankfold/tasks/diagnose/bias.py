@@ -28,15 +28,8 @@ from rankfold.config import Settings, check, setting
 from rankfold.samplers.bir import pick_weights
 from rankfold.samplers.resampling import DRAWS, Draw
 from rankfold.tasks.diagnose.batches import drawn_batches
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Line,
-    mean_of,
-    point_of,
-    rounded,
-)
+from rankfold.tasks.diagnose.figures import mean_of, rounded
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Progress
@@ -165,28 +158,18 @@ def _result(measured: dict[int, list[Bias]]) -> DiagnosisResult:
     )
     details = {
         "batches": sizes,
-        "fails": [rounded(float(fails[size].mean())) for size in sizes],
-        **{n: [rounded(float(by[size].mean())) for size in sizes] for n, by in values.items()},
+        "fails": [rounded(fails[size].mean()) for size in sizes],
+        **{n: [rounded(by[size].mean()) for size in sizes] for n, by in values.items()},
     }
-    names = {
-        "appendix": "bias, appendix",
-        "bound": "bound of Theorem A.2",
-        "released": "bias, released",
+    labels = {
+        "bias, appendix": "appendix",
+        "bound of Theorem A.2": "bound",
+        "bias, released": "released",
     }
-    lines = [
-        Line(label, [point_of(size, values[name][size]) for size in sizes])
-        for name, label in names.items()
-    ]
-    charts = {
-        "bias": Chart(
-            "Bias of BIR's gradient and the bound of Theorem A.2",
-            "batch size",
-            "coordinate of the gradient",
-            lines,
-            log="x",
-        )
-    }
-    return DiagnosisResult(figures, follows, details, charts)
+    lines = [Line.of_means(label, sizes, values[name].values()) for label, name in labels.items()]
+    title = "Bias of BIR's gradient and the bound of Theorem A.2"
+    chart = Chart(title, "batch size", "coordinate of the gradient", lines, log="x")
+    return DiagnosisResult(figures, follows, details, {"bias": chart})
 
 
 DIAGNOSIS = Diagnosis(

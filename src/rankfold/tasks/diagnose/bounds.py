@@ -31,7 +31,7 @@ Claim 17: the ramp loss is at least 1 - P@k. Claim 18: so is the likelihood loss
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,22 +44,16 @@ from rankfold.encoders.bags import with_pairs
 from rankfold.errors import UserError
 from rankfold.methods.text.siamesexml.modules import classifier_loss
 from rankfold.models.opening import open_model
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Level,
-    Line,
-    mean_of,
-    rounded,
-    spaced,
-)
+from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded, spaced
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import BLOCK_SCORES, DiagnosedModel, drawn_rows
 from rankfold.types import Progress
 
 _C, _D = 0.75, 3.0  # of the likelihood of module III
 _BLOCK = 4096  # texts encoded at a time
+
+Gap = Callable[[float], float]
+"""The bound on a risk's gap for a number of documents or labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +246,7 @@ def _unit(vectors: Tensor) -> Tensor:
     return unit(vectors.cpu().float())
 
 
-def _documents_needed(gap: Callable[[float], float]) -> float:
+def _documents_needed(gap: Gap) -> float:
     """log10 of the number of documents from which a gap is below 1."""
     low, high = math.log(10.0), 600.0
     for _ in range(100):
@@ -270,7 +264,7 @@ def _result(
 ) -> DiagnosisResult:
     n, n_labels = counts
     chance = math.sqrt(math.log(1 / config.delta) / n)
-    gaps: dict[str, Callable[[float], float]] = {
+    gaps: dict[str, Gap] = {
         "Theorem 4, C = 1": lambda m: theorem_4(norms, m, config),
         "Theorem 4, the proof's constants": lambda m: with_constants(norms, m, config),
         "Theorem 5, C = 1": lambda m: theorem_5(norms, m, n_labels, config),
@@ -278,15 +272,15 @@ def _result(
     text, classifier = by_name["text"], by_name["classifier"]
     first = gaps["Theorem 4, C = 1"](n) + chance
     figures = {
-        "gap of Theorem 4 at C = 1 (says something below 1)": Figure(rounded(first)),
-        "the same with the proof's constants": Figure(
-            rounded(gaps["Theorem 4, the proof's constants"](n) + chance)
+        "gap of Theorem 4 at C = 1 (says something below 1)": figure_of(first),
+        "the same with the proof's constants": figure_of(
+            gaps["Theorem 4, the proof's constants"](n) + chance
         ),
-        "gap of Theorem 5 at C = 1, with classifiers": Figure(
-            rounded(gaps["Theorem 5, C = 1"](n) + chance)
+        "gap of Theorem 5 at C = 1, with classifiers": figure_of(
+            gaps["Theorem 5, C = 1"](n) + chance
         ),
-        "log10 of the documents from which Theorem 4 at C = 1 says something": Figure(
-            rounded(_documents_needed(gaps["Theorem 4, C = 1"]))
+        "log10 of the documents from which Theorem 4 at C = 1 says something": figure_of(
+            _documents_needed(gaps["Theorem 4, C = 1"])
         ),
         "ramp loss of label texts on training documents": mean_of(text["ramp"]),
         f"1 - P@{config.k} of label texts": mean_of(text["precision"]),
@@ -311,39 +305,36 @@ def _result(
             else "By Lemma 1 the label texts nearly do the classifiers' work."
         )
     )
-    most = [10.0**i for i in range(2, 31, 2)]
-    lines = [Line(name, [(m, gap(m)) for m in most]) for name, gap in gaps.items()]
-    labels = spaced(10.0, 1e9, 9)
-    by_labels = [
-        Line("Theorem 4, texts alone", [(m, theorem_4(norms, n, config)) for m in labels]),
-        Line("Theorem 5, with classifiers", [(m, theorem_5(norms, n, m, config)) for m in labels]),
-    ]
     details = {
-        "norms": {name: rounded(float(one)) for name, one in norms._asdict().items()},
+        "norms": {name: rounded(one) for name, one in norms._asdict().items()},
         "documents": n,
         "labels": n_labels,
         "chance": rounded(chance),
-        "lemma_1": {name: rounded(float(one.mean())) for name, one in lemma.items()},
-        "lemma_1_holds": rounded(float((lemma["change"] <= lemma["bound"] + 1e-3).double().mean())),
+        "lemma_1": {name: rounded(one.mean()) for name, one in lemma.items()},
+        "lemma_1_holds": rounded((lemma["change"] <= lemma["bound"] + 1e-3).double().mean()),
     }
-    charts = {
-        "bounds": Chart(
-            "The bounds by the number of documents",
-            "documents",
-            "gap of the risk",
-            lines,
-            [Level("largest risk", 1.0)],
-            log="xy",
-        ),
-        "bounds-labels": Chart(
-            "The bounds by the number of labels, at C = 1",
-            "labels",
-            "gap of the risk",
-            by_labels,
-            log="xy",
-        ),
+    of_labels = {
+        "Theorem 4, texts alone": lambda _m: theorem_4(norms, n, config),
+        "Theorem 5, with classifiers": lambda m: theorem_5(norms, n, m, config),
     }
-    return DiagnosisResult(figures, follows, details, charts)
+    return DiagnosisResult(figures, follows, details, _charts(gaps, of_labels))
+
+
+def _charts(by_documents: Mapping[str, Gap], by_labels: Mapping[str, Gap]) -> dict[str, Chart]:
+    def lines(gaps: Mapping[str, Gap], places: Sequence[float]) -> list[Line]:
+        return [Line(name, [(m, gap(m)) for m in places]) for name, gap in gaps.items()]
+
+    documents = lines(by_documents, [10.0**i for i in range(2, 31, 2)])
+    labels, risk = lines(by_labels, spaced(10.0, 1e9, 9)), "gap of the risk"
+    first, second = (
+        "The bounds by the number of documents",
+        "The bounds by the number of labels, at C = 1",
+    )
+    largest = [Level("largest risk", 1.0)]
+    return {
+        "bounds": Chart(first, "documents", risk, documents, largest, log="xy"),
+        "bounds-labels": Chart(second, "labels", risk, labels, log="xy"),
+    }
 
 
 def _above(risks: dict[str, Tensor], name: str) -> Tensor:

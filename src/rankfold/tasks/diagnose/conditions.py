@@ -26,18 +26,10 @@ from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks, rank_weights
 from rankfold.metrics.graded import check_fpr
 from rankfold.models.grader import Grader
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Level,
-    Line,
-    rounded,
-    spaced,
-)
+from rankfold.tasks.diagnose.figures import Figure, figure_of, rounded, spaced
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
-from rankfold.tasks.statistics import interval_of, resampled
+from rankfold.tasks.statistics import resampled
 from rankfold.types import Graded, Progress
 
 _EXPONENTS = [i / 40 for i in range(1, 40)]  # u
@@ -154,9 +146,7 @@ def ratio_of(checked: Sequence[Checked]) -> Figure:
         ]
         draws.append(torch.cat(parts))
     value = sum(float(one.surrogate.sum() / one.exact.sum()) for one in checked) / len(checked)
-    ends = interval_of(torch.stack(draws).mean(dim=0).numpy())
-    low, high = (None, None) if ends is None else map(rounded, ends)
-    return Figure(rounded(value), low, high)
+    return figure_of(value, torch.stack(draws).mean(dim=0))
 
 
 def _result(rate: float, split: str, checked: dict[float, list[Checked]]) -> DiagnosisResult:
@@ -177,9 +167,7 @@ def _result(rate: float, split: str, checked: dict[float, list[Checked]]) -> Dia
         "share of sigmas where (b) holds at every threshold": _share(spread),
         "share of sigmas where (c) holds at every threshold": _share(holds),
         "share of sigmas where the surrogate is at most the exact risk": _share(below),
-        "left over right side of (c), the least of all sigmas": Figure(
-            rounded(min(holder.values()))
-        ),
+        "left over right side of (c), the least of all sigmas": figure_of(min(holder.values())),
     }
     named = [f"{s:.3g}" for s in checked if below[s]]
     condition = "(c) holds for some sigmas" if any(holds.values()) else "(c) holds for no sigma"
@@ -198,29 +186,21 @@ def _result(rate: float, split: str, checked: dict[float, list[Checked]]) -> Dia
         "surrogate_over_exact": [one.value for one in ratios.values()],
     }
     points = [(sigma, *_known(one)) for sigma, one in ratios.items()]
+    ratio, equal = [Line("surrogate / exact", points)], [Level("equal", 1.0)]
+    sides, one = [Line("left / right", list(holder.items()))], [Level("holds below", 1.0)]
+    title = f"Surrogate over exact risk at a rate of {rate:g}"
+    worst = "Condition (c): left over right side, the worst threshold"
     charts = {
-        "conditions": Chart(
-            f"Surrogate over exact risk at a rate of {rate:g}",
-            "sigma",
-            "ratio of the risks",
-            [Line("surrogate / exact", points)],
-            [Level("equal", 1.0)],
-            log="x",
-        ),
+        "conditions": Chart(title, "sigma", "ratio of the risks", ratio, equal, log="x"),
         "conditions-holder": Chart(
-            "Condition (c): left over right side, the worst threshold",
-            "sigma",
-            "ratio, at most 1 if it holds",
-            [Line("left / right", list(holder.items()))],
-            [Level("holds below", 1.0)],
-            log="xy",
+            worst, "sigma", "ratio, at most 1 if it holds", sides, one, log="xy"
         ),
     }
     return DiagnosisResult(figures, follows, details, charts)
 
 
 def _share(flags: dict[float, bool]) -> Figure:
-    return Figure(rounded(sum(flags.values()) / len(flags)))
+    return figure_of(sum(flags.values()) / len(flags))
 
 
 def _known(figure: Figure) -> tuple[float, ...]:

@@ -21,16 +21,8 @@ from torch import Tensor
 
 from rankfold.config import Settings, setting
 from rankfold.errors import UserError
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Line,
-    mean_of,
-    point_of,
-    rounded,
-    spaced,
-)
+from rankfold.tasks.diagnose.figures import mean_of, rounded, spaced
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Interactions, Progress, SplitName
 
@@ -159,7 +151,7 @@ def _result(split: str, real: Regret, planted: dict[float, Regret]) -> Diagnosis
             for one in torch.stack(list(real), dim=1)[:_MAX_DOTS].tolist()
         ],
         "planted": {
-            f"{level:.4g}": {name: rounded(float(v.mean())) for name, v in one._asdict().items()}
+            f"{level:.4g}": {name: rounded(v.mean()) for name, v in one._asdict().items()}
             for level, one in planted.items()
         },
     }
@@ -180,9 +172,9 @@ def _result(split: str, real: Regret, planted: dict[float, Regret]) -> Diagnosis
             "noise, relative to the largest probability",
             "DCG",
             [
-                Line("regret", [point_of(level, one.regret) for level, one in planted.items()]),
-                Line("bound", [point_of(level, one.bound) for level, one in planted.items()]),
-                Line("largest", [point_of(level, one.ideal) for level, one in planted.items()]),
+                Line.of_means("regret", planted, [one.regret for one in planted.values()]),
+                Line.of_means("bound", planted, [one.bound for one in planted.values()]),
+                Line.of_means("largest", planted, [one.ideal for one in planted.values()]),
             ],
             log="xy",
         ),

@@ -34,16 +34,9 @@ from rankfold.solvers.least_squares import by_cholesky
 from rankfold.solvers.newton_cg import NewtonLimits, newton_cg
 from rankfold.solvers.ranking_loss import RankingLoss, hessian_product, loss_and_gradient
 from rankfold.solvers.spectral import Target, decompose
+from rankfold.tasks.diagnose.figures import Figure, figure_of, mean_of, rounded
 from rankfold.tasks.diagnose.negatives import Vectors, minimise, starting_vectors
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Line,
-    mean_of,
-    rounded,
-)
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.subject import DiagnosedData
 from rankfold.types import Interactions, Progress
 
@@ -228,15 +221,15 @@ def _result(
     }
     figures = {
         "contraction of ALS per sweep": rate,
-        "the least that Theorem 26 can promise": Figure(rounded(promised)),
-        "condition number L / mu of the half-problems": Figure(rounded(smooth / mu)),
+        "the least that Theorem 26 can promise": figure_of(promised),
+        "condition number L / mu of the half-problems": figure_of(smooth / mu),
     }
     for name, one in gaps.items():
-        figures[f"{name}: relative gap at the end"] = Figure(rounded(max(one[-1], 0.0)))
+        figures[f"{name}: relative gap at the end"] = figure_of(max(one[-1], 0.0))
         step, time = steps[name], seconds[name]
         if step is not None and time is not None:
             figures[f"{name}: steps to a gap of {_GOAL:g}"] = Figure(float(step))
-            figures[f"{name}: seconds to a gap of {_GOAL:g}"] = Figure(rounded(time))
+            figures[f"{name}: seconds to a gap of {_GOAL:g}"] = figure_of(time)
     reached = {name: time for name, time in seconds.items() if time is not None}
     fastest = min(reached, key=lambda name: reached[name]) if reached else None
     follows = (

@@ -29,17 +29,8 @@ from rankfold.errors import UserError
 from rankfold.kernels.sparse import pair_products
 from rankfold.objectives.quadratic import value
 from rankfold.objectives.rg import rg2
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Level,
-    Line,
-    mean_of,
-    rounded,
-    spaced,
-)
+from rankfold.tasks.diagnose.figures import Figure, figure_of, mean_of, rounded, spaced
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Interactions, Progress
 
@@ -140,17 +131,17 @@ def _result(numbers: Capacity, gap: Figure, rows: Interactions) -> DiagnosisResu
     vacuous = sharper >= math.log(numbers.loss)
     ten = math.log(10)
     figures = {
-        "log10 of the bound T of Theorem 14": Figure(rounded(printed / ten)),
-        "log10 of T by the lemma behind it": Figure(rounded(sharper / ten)),
-        "log10 of the loss R^ (T says something if it is below)": Figure(
-            rounded(math.log(numbers.loss) / ten)
+        "log10 of the bound T of Theorem 14": figure_of(printed / ten),
+        "log10 of T by the lemma behind it": figure_of(sharper / ten),
+        "log10 of the loss R^ (T says something if it is below)": figure_of(
+            math.log(numbers.loss) / ten
         ),
         "measured gap, held-out less training loss": gap,
         "measured gap, relative to the training loss": gap.each(lambda one: one / numbers.loss),
-        "log10 of the pairs at which the lemma says something": Figure(rounded(needed / ten)),
-        "log10 of the pairs of this data": Figure(rounded(math.log10(numbers.pairs))),
-        "log10 of the DCG that Proposition 15 takes off": Figure(
-            rounded((math.log(constant) + min(printed, sharper)) / ten)
+        "log10 of the pairs at which the lemma says something": figure_of(needed / ten),
+        "log10 of the pairs of this data": figure_of(math.log10(numbers.pairs)),
+        "log10 of the DCG that Proposition 15 takes off": figure_of(
+            (math.log(constant) + min(printed, sharper)) / ten
         ),
     }
     follows = (
@@ -174,17 +165,11 @@ def _result(numbers: Capacity, gap: Figure, rows: Interactions) -> DiagnosisResu
         other = Capacity(numbers.dimension, numbers.lipschitz, numbers.loss, int(m), numbers.delta)
         curves["Theorem 14"].append((m, other.printed() / ten))
         curves["the lemma behind it"].append((m, other.sharper() / ten))
-    charts = {
-        "generalisation": Chart(
-            "The generalisation bounds by the number of pairs",
-            "training pairs",
-            "log10 of the bound",
-            [Line(name, points) for name, points in curves.items()],
-            [Level("the loss itself", math.log(numbers.loss) / ten)],
-            log="x",
-        )
-    }
-    return DiagnosisResult(figures, follows, details, charts)
+    lines = [Line(name, points) for name, points in curves.items()]
+    levels = [Level("the loss itself", math.log(numbers.loss) / ten)]
+    title = "The generalisation bounds by the number of pairs"
+    chart = Chart(title, "training pairs", "log10 of the bound", lines, levels, log="x")
+    return DiagnosisResult(figures, follows, details, {"generalisation": chart})
 
 
 DIAGNOSIS = Diagnosis(

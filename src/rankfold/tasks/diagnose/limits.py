@@ -19,16 +19,8 @@ from torch import Tensor
 from rankfold.config import Settings, check, setting
 from rankfold.samplers.resampling import DRAWS, Draw
 from rankfold.tasks.diagnose.batches import ESTIMATORS, drawn_batches
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Line,
-    mean_of,
-    point_of,
-    rounded,
-)
+from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Progress
@@ -129,7 +121,7 @@ def _result(
         if nearest[name] != "s"
     }
     highest = max(float(one[-1].mean()) for one in noise.values())
-    figures["noise of these distances, about"] = Figure(rounded(highest))
+    figures["noise of these distances, about"] = figure_of(highest)
     exact = [name for name in nearest if nearest[name] == "s"]
     follows = (
         f"At batches of {sizes[-1]:,} bir as released is nearest to softmax({nearest[released]}), "
@@ -140,18 +132,15 @@ def _result(
     details = {
         "batches": sizes,
         "distances": {
-            name: {t: [rounded(float(v.mean())) for v in one] for t, one in by.items()}
+            name: {t: [rounded(v.mean()) for v in one] for t, one in by.items()}
             for name, by in distances.items()
         },
-        "noise": {name: [rounded(float(v.mean())) for v in one] for name, one in noise.items()},
+        "noise": {name: [rounded(v.mean()) for v in one] for name, one in noise.items()},
         "nearest": nearest,
     }
     charts = {}
     for stem, target in zip(("limits", "limits-2s", "limits-popularity"), TARGETS, strict=True):
-        lines = [
-            Line(n, [point_of(b, v) for b, v in zip(sizes, by[target], strict=True)])
-            for n, by in distances.items()
-        ]
+        lines = [Line.of_means(name, sizes, by[target]) for name, by in distances.items()]
         title = f"Distance of the gradient's weights to softmax({target})"
         charts[stem] = Chart(title, "batch size", "total variation", lines, ends=(0, 1), log="x")
     return DiagnosisResult(figures, follows, details, charts)

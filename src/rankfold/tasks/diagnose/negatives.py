@@ -23,17 +23,8 @@ from rankfold.objectives.quadratic import Objective, candidate_half, query_half,
 from rankfold.objectives.rg import rg2, rg2_sampled
 from rankfold.solvers.als import sweep
 from rankfold.solvers.least_squares import by_cholesky
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Level,
-    Line,
-    mean_of,
-    point_of,
-    rounded,
-)
+from rankfold.tasks.diagnose.figures import Figure, figure_of, mean_of, rounded
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import BLOCK_SCORES, DiagnosedData
 from rankfold.types import Interactions, Progress
@@ -129,10 +120,10 @@ def _result(
             Figure(float(enough or 0))
         ),
         **figures,
-        f"share of the full objective's decrease that {numbers[0]:,} negatives lose": Figure(
-            rounded(lost[0])
+        f"share of the full objective's decrease that {numbers[0]:,} negatives lose": figure_of(
+            lost[0]
         ),
-        f"the same with {numbers[-1]:,}": Figure(rounded(lost[-1])),
+        f"the same with {numbers[-1]:,}": figure_of(lost[-1]),
     }
     follows = (
         f"Sampling only weighs pairs more: {numbers[0]:,} negatives weigh a pair of the median "
@@ -146,7 +137,7 @@ def _result(
     )
     details = {
         "negatives": numbers,
-        "common": [rounded(float(one.mean())) for one in overlaps],
+        "common": [rounded(one.mean()) for one in overlaps],
         "lost": [rounded(one) for one in lost],
         "weight_of_a_pair": [rounded(one) for one in ratios],
     }
@@ -155,12 +146,7 @@ def _result(
             f"The {_DEPTH} best candidates, sampled and full objective",
             "negatives per pair",
             "share in common",
-            [
-                Line(
-                    "in common with the full one",
-                    [point_of(n, v) for n, v in zip(numbers, overlaps, strict=True)],
-                )
-            ],
+            [Line.of_means("in common with the full one", numbers, overlaps)],
             [Level("90%", _CLOSE)],
             ends=(0.0, 1.0),
             log="x",

@@ -16,34 +16,16 @@ keep moving one way.
 
 import math
 from dataclasses import dataclass
-from itertools import count
 
 import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
 from rankfold.errors import UserError
-from rankfold.losses.low_fpr import above, exact_ranks
-from rankfold.methods.ordinal.cba import score_weights
-from rankfold.methods.ordinal.training import FitContext, GradedBatch, batches_of
-from rankfold.samplers.cross_batch_cache import CrossBatchCache
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Line,
-    mean_of,
-    rounded,
-)
-from rankfold.tasks.diagnose.training import (
-    DiagnosedTraining,
-    Observe,
-    encode,
-    sigma_of,
-    train_observed,
-)
-from rankfold.tasks.statistics import interval_of, resampled
+from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.training import DiagnosedTraining, sigma_of, track_ranks
+from rankfold.tasks.statistics import resampled
 from rankfold.types import Progress
 
 _SAMPLES = 1000  # of a bootstrap
@@ -62,42 +44,22 @@ def measure(
     config: PropositionConfig, training: DiagnosedTraining, progress: Progress
 ) -> DiagnosisResult:
     """Train, and compare the variance of increments with that of a random walk."""
-    steps = len(batches_of(training.n_rows, training.config)) * training.config.epochs
+    steps = training.n_steps
     if steps < 2 * _LEAST:
         raise UserError(
             f"training has {steps} steps, and {2 * _LEAST} are needed",
             hint="set more epochs or a smaller batch_size",
         )
-    rows = training.sample(config.rows, "followed rows")
-    others = training.sample(config.others, "others")
-    followed: list[Tensor] = []
-    trained: list[FitContext] = []
-    places = count()
-
-    def begin(parts: FitContext, _queues: CrossBatchCache, _first: Tensor) -> Observe:
-        def observe(_seen: GradedBatch) -> None:
-            if next(places) >= steps // 2:  # the theory is not about an untrained model
-                followed.append(ranks_of(parts, rows, others))
-
-        trained.append(parts)
-        return observe
-
-    for step in train_observed(training, begin):
-        progress(f"proposition: epoch {step.number}", step.share or 0.0)
-    followed.append(ranks_of(trained[0], rows, others))
-    paths = torch.stack(followed).cpu()
+    trained, paths = track_ranks(
+        training,
+        (config.rows, config.others),
+        lambda ranks: ranks[-1],  # at the highest threshold
+        lambda step: step >= steps // 2,  # the theory is not about an untrained model
+        lambda step: progress(f"proposition: epoch {step.number}", step.share or 0.0),
+    )
     per_step = training.n_rows * training.config.epochs / steps
-    age = training.config.cache * trained[0].n_grades / per_step
-    return _result(paths, sigma_of(trained[0]), age)
-
-
-def ranks_of(parts: FitContext, rows: Tensor, others: Tensor) -> Tensor:
-    """The rank of each row at the highest threshold, among the negatives of ``others``; [n]."""
-    both = torch.cat([rows, others])
-    scores = encode(parts, both) @ score_weights(parts).double()
-    negative = ~above(parts.rows.grades[both], parts.n_grades)[-1]
-    negative[: len(rows)] = False
-    return exact_ranks(scores, negative)[: len(rows)]
+    age = training.config.cache * trained.n_grades / per_step
+    return _result(paths, sigma_of(trained), age)
 
 
 def variances(paths: Tensor, spans: list[int]) -> tuple[Tensor, Tensor]:
@@ -131,8 +93,7 @@ def _result(paths: Tensor, sigma: float, age: float) -> DiagnosisResult:
         for counts in resampled(len(measured), _SAMPLES, seed=0)
     ]
     exponent = float(slope(times, measured.mean(dim=0)))
-    ends = interval_of(torch.cat(draws).numpy())
-    figure = Figure(rounded(exponent), *((None, None) if ends is None else map(rounded, ends)))
+    figure = figure_of(exponent, torch.cat(draws))
     last = spans[-1]
     increments = (paths[last:] - paths[:-last]).flatten()
     centred = increments - increments.mean()
@@ -144,13 +105,13 @@ def _result(paths: Tensor, sigma: float, age: float) -> DiagnosisResult:
     figures = {
         "exponent of time in the variance (random walk: 1)": figure,
         "share of steps in which a rank moves (p)": mean_of(moving),
-        f"width of the increments over {last} steps": Figure(rounded(width)),
-        "width of a random walk with these steps, p beta T": Figure(rounded(expected)),
-        "width as printed, p beta T / 2": Figure(rounded(expected / math.sqrt(2))),
-        "excess kurtosis of these increments (normal: 0)": Figure(rounded(kurtosis)),
-        "age of the cache in steps, about": Figure(rounded(age)),
-        "width over that age, by the exponent": Figure(rounded(aged)),
-        "sigma of the weights": Figure(rounded(sigma)),
+        f"width of the increments over {last} steps": figure_of(width),
+        "width of a random walk with these steps, p beta T": figure_of(expected),
+        "width as printed, p beta T / 2": figure_of(expected / math.sqrt(2)),
+        "excess kurtosis of these increments (normal: 0)": figure_of(kurtosis),
+        "age of the cache in steps, about": figure_of(age),
+        "width over that age, by the exponent": figure_of(aged),
+        "sigma of the weights": figure_of(sigma),
     }
     low, high = figure.low or exponent, figure.high or exponent
     how = "as a random walk" if low <= 1 <= high else "less than" if high < 1 else "more than"
@@ -167,34 +128,27 @@ def _result(paths: Tensor, sigma: float, age: float) -> DiagnosisResult:
     )
     details = {
         "spans": spans,
-        "variance": [rounded(float(v)) for v in measured.mean(dim=0)],
-        "random_walk": [rounded(float(v)) for v in walk.mean(dim=0)],
+        "variance": [rounded(v) for v in measured.mean(dim=0)],
+        "random_walk": [rounded(v) for v in walk.mean(dim=0)],
     }
+    return DiagnosisResult(
+        figures, follows, details, {"proposition": _chart(spans, measured, walk)}
+    )
+
+
+def _chart(spans: list[int], measured: Tensor, walk: Tensor) -> Chart:
     named = {
         "measured": measured,
         "random walk, p beta T": walk,
         "as printed, p beta T / 2": walk / 2,
     }
+    widths = {name: one.mean(dim=0).clamp(min=1e-12).sqrt() for name, one in named.items()}
     lines = [
-        Line(
-            n,
-            [
-                (float(t), max(float(v), 1e-12) ** 0.5)
-                for t, v in zip(spans, one.mean(dim=0), strict=True)
-            ],
-        )
-        for n, one in named.items()
+        Line(name, list(zip(map(float, spans), one.tolist(), strict=True)))
+        for name, one in widths.items()
     ]
-    charts = {
-        "proposition": Chart(
-            "How far ranks move in training",
-            "time in steps",
-            "standard deviation of the rank",
-            lines,
-            log="xy",
-        )
-    }
-    return DiagnosisResult(figures, follows, details, charts)
+    title, unit = "How far ranks move in training", "standard deviation of the rank"
+    return Chart(title, "time in steps", unit, lines, log="xy")
 
 
 DIAGNOSIS = Diagnosis(

@@ -19,14 +19,8 @@ from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Line,
-    rounded,
-)
+from rankfold.tasks.diagnose.figures import Figure, figure_of, rounded
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.training import (
     DiagnosedTraining,
     Observe,
@@ -35,7 +29,7 @@ from rankfold.tasks.diagnose.training import (
     sigma_of,
     train_observed,
 )
-from rankfold.tasks.statistics import interval_of, resampled
+from rankfold.tasks.statistics import resampled
 from rankfold.types import Progress
 
 ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``CrossBatchCache.ranks``
@@ -127,9 +121,7 @@ class TrackedRows:
         ]
         some = included.any(dim=1).cpu()
         value = ((errors * included).sum(dim=1) / included.sum(dim=1).clamp(min=1)).cpu()[some]
-        ends = interval_of(torch.cat(draws)[:, some].mean(dim=1).numpy())
-        low, high_end = (None, None) if ends is None else map(rounded, ends)
-        return Figure(rounded(float(value.mean())), low, high_end)
+        return figure_of(value.mean(), torch.cat(draws)[:, some].mean(dim=1))
 
     def _errors(
         self, rows: Tensor, every: Tensor, included: Tensor
@@ -206,10 +198,10 @@ class TrackedRows:
         bounds = ranks(renewed, vectors - moved) - ranks(renewed, vectors + moved)
         held = (changes <= bounds + ROUNDING).all(dim=0).double()
         return {
-            "drift": rounded(float(drift)),
+            "drift": rounded(drift),
             "change": _mean(_means(changes, negative)),
             "bound": _mean(_means(bounds, negative)),
-            "bound_holds": rounded(float(held.mean())),
+            "bound_holds": rounded(held.mean()),
         }
 
     @property
@@ -275,34 +267,31 @@ def _result(epochs: list[dict[str, Any]], rows: TrackedRows) -> DiagnosisResult:
     change = Line("cached and fresh vectors", [(e["epoch"], e["change"]) for e in epochs])
     bound = Line("bound (Proposition 2)", [(e["epoch"], e["bound"]) for e in epochs])
     dots = [Line(name, points, "dots") for name, points in rows.estimates().items()]
-    trained, unit = "epochs trained", "(share of negatives)"
-    charts = {
-        "ranks": Chart(
+    unit = "(share of negatives)"
+    by_epoch = {
+        "ranks": (
             "Error of the ranks estimated from the cache",
-            trained,
-            f"mean absolute error {unit}",
+            "mean absolute error",
             [*errors, change],
         ),
-        "ranks-near-rate": Chart(
+        "ranks-near-rate": (
             "Error of the estimated ranks where the true rank is at most twice the rate",
-            trained,
-            f"mean absolute error {unit}",
+            "mean absolute error",
             near,
         ),
-        "ranks-bound": Chart(
-            "Change of ranks by old vectors, and its bound",
-            trained,
-            f"mean {unit}",
-            [change, bound],
-        ),
-        "ranks-estimates": Chart(
-            "Estimated and true ranks at the end of training, highest threshold",
-            f"true rank {unit}",
-            f"estimated rank {unit}",
-            [*dots, Line("equal", [(0.0, 0.0), (1.0, 1.0)])],
-            ends=(0.0, 1.0),
-        ),
+        "ranks-bound": ("Change of ranks by old vectors, and its bound", "mean", [change, bound]),
     }
+    charts = {
+        name: Chart(title, "epochs trained", f"{y} {unit}", lines)
+        for name, (title, y, lines) in by_epoch.items()
+    }
+    charts["ranks-estimates"] = Chart(
+        "Estimated and true ranks at the end of training, highest threshold",
+        f"true rank {unit}",
+        f"estimated rank {unit}",
+        [*dots, Line("equal", [(0.0, 0.0), (1.0, 1.0)])],
+        ends=(0.0, 1.0),
+    )
     return DiagnosisResult(figures, follows, {"epochs": epochs}, charts)
 
 

@@ -1,32 +1,14 @@
 """The one shape of a diagnosis: a question; numbers, a chart and a sentence as the answer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 from torch import Tensor
 
 from rankfold.notebook import card
-from rankfold.tasks.statistics import mean_intervals
+from rankfold.tasks.diagnose.figures import Figure, mean_of
 from rankfold.types import Kind
-
-
-class Figure(NamedTuple):
-    """A number, and the ends of its 95% interval if it is an estimate."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def each(self, change: Callable[[float], float]) -> "Figure":
-        """The value and the ends, changed by a rising function."""
-        ends = (None if one is None else rounded(change(one)) for one in (self.low, self.high))
-        return Figure(rounded(change(self.value)), *ends)
-
-    def __str__(self) -> str:
-        ends = "" if self.low is None else f" ({self.low:.4g} to {self.high:.4g})"
-        return f"{self.value:.4g}{ends}"
 
 
 class Line(NamedTuple):
@@ -35,6 +17,12 @@ class Line(NamedTuple):
     name: str
     points: Sequence[tuple[float, ...]]
     style: Literal["line", "dots"] = "line"
+
+    @classmethod
+    def of_means(cls, name: str, places: Iterable[float], values: Iterable[Tensor]) -> "Line":
+        """Through the mean of the values at each place, with its interval."""
+        means = ((x, *mean_of(one)) for x, one in zip(places, values, strict=True))
+        return cls(name, [tuple(one for one in mean if one is not None) for mean in means])
 
 
 class Level(NamedTuple):
@@ -99,29 +87,3 @@ class Diagnosis:
     def summary(self) -> str:
         """The question, for lists."""
         return self.question
-
-
-def rounded(value: float) -> float:
-    """A value with six significant digits, which keeps files small."""
-    return float(f"{value:.6g}")
-
-
-def mean_of(values: Tensor) -> Figure:
-    """The mean of some values and its interval, by a bootstrap over them."""
-    mean = rounded(float(values.double().mean()))
-    if len(values) < 2:
-        return Figure(mean)
-    ((low, high),) = mean_intervals(values[None].double().cpu().numpy())
-    return Figure(mean, rounded(low), rounded(high))
-
-
-def point_of(x: float, values: Tensor) -> tuple[float, ...]:
-    """A point of a line: the mean of some values and its interval."""
-    figure = mean_of(values)
-    ends = () if figure.low is None or figure.high is None else (figure.low, figure.high)
-    return (x, figure.value, *ends)
-
-
-def spaced(low: float, high: float, n: int) -> list[float]:
-    """``n`` numbers from ``low`` to ``high`` at equal ratios."""
-    return [float(one) for one in np.geomspace(low, high, n)]

@@ -13,14 +13,8 @@ from rankfold.config import Settings, check, setting
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import exact_risk, surrogate_risk
 from rankfold.metrics.graded import check_fpr
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Line,
-    rounded,
-)
+from rankfold.tasks.diagnose.figures import figure_of, rounded
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.types import Progress
 
 _POSITIVE, _NEGATIVE = 0.7, 0.3  # means of the scores
@@ -70,17 +64,15 @@ def measure(config: SurrogateConfig, _training: None, progress: Progress) -> Dia
     for place, spread in enumerate(spreads):
         progress("surrogate: risks", place / len(spreads))
         scores, grades = normal_scores(config.scores, spread)
-        exact.append(rounded(float(exact_risk(scores, grades > 0, config.fpr))))
+        exact.append(rounded(exact_risk(scores, grades > 0, config.fpr)))
         for sigma in sigmas:
             risk = surrogate_risk(scores, grades, 2, config.fpr, sigma)
-            surrogate[_label(sigma)].append(rounded(float(risk)))
+            surrogate[_label(sigma)].append(rounded(risk))
     gaps = {
         sigma: max(abs(a - b) for a, b in zip(values, exact, strict=True))
         for sigma, values in surrogate.items()
     }
-    figures = {
-        f"largest gap to the exact risk, sigma {s}": Figure(rounded(g)) for s, g in gaps.items()
-    }
+    figures = {f"largest gap to the exact risk, sigma {s}": figure_of(g) for s, g in gaps.items()}
     nearest = min(gaps, key=lambda sigma: gaps[sigma])
     follows = (
         f"Of these, sigma {nearest} is closest to the exact risk at a rate of {config.fpr:g}. A "

@@ -18,17 +18,8 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Line,
-    mean_of,
-    point_of,
-    rounded,
-    spaced,
-)
+from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded, spaced
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Progress
 
@@ -139,8 +130,8 @@ def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> Diagnosi
             (eigenvalues >= -1e-12).double()
         ),
         "smallest eigenvalue, mean over queries": mean_of(eigenvalues),
-        "spread of a query's scores, median": Figure(rounded(spread)),
-        "largest factor with an RGx gradient within 10%": Figure(rounded(good["RGx"])),
+        "spread of a query's scores, median": figure_of(spread),
+        "largest factor with an RGx gradient within 10%": figure_of(good["RGx"]),
     }
     close = own["gradient RGx"].mean() <= _GOOD
     until = (
@@ -159,44 +150,32 @@ def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> Diagnosi
     details = {
         "factors": list(values),
         "by_factor": {
-            name: [rounded(float(one[name].mean())) for one in values.values()]
+            name: [rounded(one[name].mean()) for one in values.values()]
             for name in own
             if name != "smallest eigenvalue"
         },
-        "smallest_eigenvalues": [rounded(float(v)) for v in eigenvalues[:_MAX_LISTED]],
+        "smallest_eigenvalues": [rounded(v) for v in eigenvalues[:_MAX_LISTED]],
     }
-    lines = [
-        Line(
-            f"{name} to softmax",
-            [point_of(f, one[f"gradient {name}"]) for f, one in values.items()],
-        )
-        for name in LOSSES
-    ]
-    gaps = [
-        Line(f"{name} less softmax", [point_of(f, one[f"gap {name}"]) for f, one in values.items()])
-        for name in LOSSES
-    ]
-    bounds = Line("RG2 at least softmax", [point_of(f, one["bounds"]) for f, one in values.items()])
-    across = "factor of the model's scores"
-    charts = {
-        "taylor": Chart(
-            "How far the gradients of RG2 and RGx are from softmax's",
-            across,
-            "relative error of the gradient",
-            lines,
-            log="xy",
-        ),
-        "taylor-gap": Chart("RG2 and RGx less softmax", across, "nats per query", gaps, log="x"),
-        "taylor-bound": Chart(
-            "Where RG2 bounds softmax from above",
-            across,
-            "share of queries",
-            [bounds],
-            ends=(0.0, 1.0),
-            log="x",
-        ),
+    return DiagnosisResult(figures, follows, details, _charts(values))
+
+
+def _charts(values: dict[float, dict[str, Tensor]]) -> dict[str, Chart]:
+    def line(label: str, measured: str) -> Line:
+        return Line.of_means(label, values, [one[measured] for one in values.values()])
+
+    gradients = [line(f"{name} to softmax", f"gradient {name}") for name in LOSSES]
+    gaps = [line(f"{name} less softmax", f"gap {name}") for name in LOSSES]
+    bounds = [line("RG2 at least softmax", "bounds")]
+    title, x = (
+        "How far the gradients of RG2 and RGx are from softmax's",
+        "factor of the model's scores",
+    )
+    above, share = "Where RG2 bounds softmax from above", "share of queries"
+    return {
+        "taylor": Chart(title, x, "relative error of the gradient", gradients, log="xy"),
+        "taylor-gap": Chart("RG2 and RGx less softmax", x, "nats per query", gaps, log="x"),
+        "taylor-bound": Chart(above, x, share, bounds, ends=(0.0, 1.0), log="x"),
     }
-    return DiagnosisResult(figures, follows, details, charts)
 
 
 _MAX_LISTED = 200

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rankfold.losses.low_fpr import default_sigma
+from rankfold.losses.low_fpr import above, default_sigma, exact_ranks
 from rankfold.methods.ordinal import cba, training
 from rankfold.methods.ordinal.cba import CbaConfig
 from rankfold.methods.ordinal.training import (
@@ -34,6 +35,10 @@ class DiagnosedTraining(NamedTuple):
     @property
     def n_rows(self) -> int:
         return len(self.data.graded("train"))
+
+    @property
+    def n_steps(self) -> int:
+        return len(training.batches_of(self.n_rows, self.config)) * self.config.epochs
 
     def sample(self, size: int, purpose: str) -> Tensor:
         """At most ``size`` training rows, drawn by the seed, ascending."""
@@ -64,6 +69,43 @@ def train_observed(
     return training.fit("cba", recipe, fit.data, fit.config, fit.run)
 
 
+def track_ranks(
+    fit: DiagnosedTraining,
+    sizes: tuple[int, int],
+    ranks: Callable[[Tensor], Tensor],
+    at: Callable[[int], bool],
+    progress: Callable[[Step], None],
+) -> tuple[FitContext, Tensor]:
+    """Train, and record the ranks of some rows among others before the steps ``at``.
+
+    Args:
+        fit: the training.
+        sizes: how many rows are followed, and how many they are ranked among.
+        ranks: what to record of the ranks by threshold [G - 1, n].
+        at: whether to record before a step, counted from 0; after the last step it is asked again.
+        progress: called after each epoch.
+
+    Returns the trained parts and what was recorded, stacked.
+    """
+    rows, others = fit.sample(sizes[0], "followed rows"), fit.sample(sizes[1], "others")
+    trained: list[FitContext] = []
+    recorded: list[Tensor] = []
+    steps = count()
+
+    def record() -> None:
+        if at(next(steps)):
+            recorded.append(ranks(ranks_among(trained[0], rows, others)))
+
+    def begin(parts: FitContext, _queues: CrossBatchCache, _first: Tensor) -> Observe:
+        trained.append(parts)
+        return lambda _seen: record()
+
+    for step in train_observed(fit, begin):
+        progress(step)
+    record()
+    return trained[0], torch.stack(recorded).cpu()
+
+
 def sigma_of(parts: FitContext) -> float:
     """The width of the Gaussian weights in use, the default if none is set."""
     grades = parts.rows.grades
@@ -77,6 +119,15 @@ def encode(parts: FitContext, rows: Tensor) -> Tensor:
     """The vectors of training rows without dropout; [n, D]."""
     blocks = [parts.rows.vectors(parts.module, some) for some in rows.split(MAX_BLOCK_ROWS)]
     return torch.cat(blocks).double()
+
+
+def ranks_among(parts: FitContext, rows: Tensor, others: Tensor) -> Tensor:
+    """The rank of each row among the negatives of ``others``, by threshold; [G - 1, n]."""
+    both = torch.cat([rows, others])
+    scores = encode(parts, both) @ cba.score_weights(parts).double()
+    negative = ~above(parts.rows.grades[both], parts.n_grades)
+    negative[:, : len(rows)] = False
+    return torch.stack([exact_ranks(scores, side)[: len(rows)] for side in negative])
 
 
 def score_all(parts: FitContext) -> Tensor:

@@ -10,21 +10,9 @@ from torch import Tensor
 
 from rankfold.config import Settings, check, setting
 from rankfold.errors import UserError
-from rankfold.losses.low_fpr import above, exact_ranks
-from rankfold.methods.ordinal.cba import score_weights
-from rankfold.methods.ordinal.training import FitContext, GradedBatch, batches_of
-from rankfold.samplers.cross_batch_cache import CrossBatchCache
-from rankfold.tasks.diagnose.result import (
-    Chart,
-    Diagnosis,
-    DiagnosisResult,
-    Figure,
-    Level,
-    Line,
-    mean_of,
-    rounded,
-)
-from rankfold.tasks.diagnose.training import DiagnosedTraining, Observe, encode, train_observed
+from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded
+from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
+from rankfold.tasks.diagnose.training import DiagnosedTraining, track_ranks
 from rankfold.types import Progress
 
 _SIGNIFICANCE = 0.05
@@ -55,41 +43,20 @@ def measure(
     config: WhitenessConfig, training: DiagnosedTraining, progress: Progress
 ) -> DiagnosisResult:
     """Train, and test the increments d(t) = R(t + stride) - R(t) of the mean rank R."""
-    steps = len(batches_of(training.n_rows, training.config)) * training.config.epochs
+    steps = training.n_steps
     if steps // config.stride < config.window:
         raise UserError(
             f"training has {steps // config.stride} increments, and a window needs {config.window}",
             hint="set a smaller window or stride, more epochs or a smaller batch_size",
         )
-    rows = training.sample(config.rows, "followed rows")
-    others = training.sample(config.others, "others")
-    trained: list[FitContext] = []
-    means: list[Tensor] = []
-    places = iter(range(steps))
-
-    def begin(parts: FitContext, _queues: CrossBatchCache, _first: Tensor) -> Observe:
-        def observe(_seen: GradedBatch) -> None:
-            if next(places) % config.stride == 0:
-                means.append(mean_rank(parts, rows, others))
-
-        trained.append(parts)
-        return observe
-
-    for step in train_observed(training, begin):
-        progress(f"whiteness: epoch {step.number}", step.share or 0.0)
-    if steps % config.stride == 0:
-        means.append(mean_rank(trained[0], rows, others))
-    return _result(config, torch.stack(means).cpu().diff())
-
-
-def mean_rank(parts: FitContext, rows: Tensor, others: Tensor) -> Tensor:
-    """The mean over rows and thresholds of R(x), among the negatives of ``others``; a scalar."""
-    both = torch.cat([rows, others])
-    scores = encode(parts, both) @ score_weights(parts).double()
-    negative = ~above(parts.rows.grades[both], parts.n_grades)
-    negative[:, : len(rows)] = False
-    ranks = torch.stack([exact_ranks(scores, side)[: len(rows)] for side in negative])
-    return ranks.mean()
+    _, means = track_ranks(
+        training,
+        (config.rows, config.others),
+        lambda ranks: ranks.mean(),
+        lambda step: step % config.stride == 0,
+        lambda step: progress(f"whiteness: epoch {step.number}", step.share or 0.0),
+    )
+    return _result(config, means.diff())
 
 
 def box_pierce(series: Tensor, lags: int) -> tuple[Tensor, Tensor]:
@@ -132,8 +99,8 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
     white = (p > _SIGNIFICANCE).double()
     first = float(rho[0])
     figures = {
-        f"share of windows with p > {_SIGNIFICANCE:g}": Figure(rounded(float(white.mean()))),
-        "the same in the last third of training": Figure(rounded(float(white[late].mean()))),
+        f"share of windows with p > {_SIGNIFICANCE:g}": figure_of(white.mean()),
+        "the same in the last third of training": figure_of(white[late].mean()),
         "autocorrelation at lag 1 there, mean": mean_of(_autocorrelations(series[late], 1)[:, 0]),
     }
     if white[late].mean() >= _MOST:
