@@ -9,6 +9,7 @@ import torch
 
 import rankfold as rf
 from rankfold.data.build.tokens import tokenise
+from rankfold.models.ranker import Ranker
 from rankfold.types import Dataset, Texts
 
 BOTH = pytest.mark.parametrize("method", ["words", "overlap"])
@@ -48,3 +49,8 @@ def popular(data: Dataset) -> list[str]:
 def as_bags(texts: Texts | None) -> Texts:
     assert texts is not None
     return replace(texts, weights=torch.ones(len(texts.tokens)))
+
+
+def chosen_by(ranker: Ranker, key: str) -> list[Any]:
+    rows = ranker.queries.rows([key])
+    return ranker.candidates.take(ranker.seen.select(rows).candidates).to_list()

@@ -26,7 +26,7 @@ from benchmarks.paths import RESULTS
 from rankfold.data.build.graded import dataset
 from rankfold.models.cuts import CALIBRATION, find_cuts
 from rankfold.models.grader import Grader
-from rankfold.tasks.fit.calibration import SHARE, apart_rows
+from rankfold.tasks.fit.calibration_rows import SHARE, apart_rows
 from rankfold.types import Columns, Dataset, Graded
 
 OUT = RESULTS / "checks" / "promise.json"

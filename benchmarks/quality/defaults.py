@@ -37,7 +37,7 @@ from rankfold.methods import METHODS
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.judged import judge
 from rankfold.models.search import Filter, Searcher
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Dataset, Interactions, Model, Run, Vocabulary, from_pairs
 
 SETS = SCRATCH / "sets"

@@ -38,7 +38,7 @@ from benchmarks.paths import RESULTS, SCRATCH
 from benchmarks.quality.quadratic import DEVICE, Judged, load, start
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Dataset
 
 OUT = RESULTS / "quality" / "equal_terms"

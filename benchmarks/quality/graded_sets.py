@@ -4,7 +4,7 @@
     python -m benchmarks.quality.graded_sets            # prepares all of them under scratch
 
 None of these sets is in a table of the documentation as a judge; ``fars`` and ``retinamnist`` are.
-A column that tells the grade afterwards (the departure of a flight, the costs of a visit) is left
+A column that gives the grade away (the departure of a flight, the costs of a visit) is left
 out. The real ones are read with pandas.
 """
 

@@ -29,7 +29,7 @@ from benchmarks.paths import RESULTS
 from benchmarks.quality.quadratic import DEVICE, Judged, load, start
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Dataset, Model
 
 OUT = RESULTS / "quality" / "gradient"

@@ -57,7 +57,7 @@ from rankfold.metrics.graded import (
     passed_by_grade,
     values_of,
 )
-from rankfold.training.history import timed
+from rankfold.training.early_stopping import timed
 from rankfold.types import Columns, Dataset, Graded, Model, Run, Vocabulary
 
 ARRAYS, OUT = SCRATCH / "graded", RESULTS / "quality" / "ordinal"

@@ -33,7 +33,7 @@ from benchmarks.paths import RESULTS, SCRATCH, SHARED
 from benchmarks.quality import text_data
 from benchmarks.quality.text_scores import METRICS, Counts, Truth, scores
 from rankfold.models.search import Filter
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Dataset, Interactions, Step, from_pairs
 
 OUT = RESULTS / "quality" / "texts"

@@ -7,8 +7,11 @@ import polars as pl
 import pytest
 import torch
 from commands import rankfold as rankfold
+from linear_grades import LINEAR, data_of, grader_of
 
 import rankfold as rf
+from rankfold.data import folder
+from rankfold.methods import METHODS
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +51,22 @@ def ratings(home: Path) -> Path:
 @pytest.fixture
 def model(home: Path) -> Path:
     return home / "model"
+
+
+@pytest.fixture
+def graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with data, a model of it, and new rows."""
+    monkeypatch.setitem(METHODS, "linear", LINEAR)
+    data = data_of()
+    folder.save(data, tmp_path / "data")
+    grader_of(data).save(tmp_path / "model")
+    rows = data.graded("test")
+    pl.DataFrame(
+        {
+            "id": [f"p{number}" for number in range(200)],
+            "dose": rows.numbers[:, 1].numpy(),
+            "age": rows.numbers[:, 0].numpy(),
+            "site": [("a", "b", "")[c] for c in rows.categories[:, 0].tolist()],
+        }
+    ).write_csv(tmp_path / "new.csv")
+    return tmp_path

@@ -17,12 +17,8 @@ from rankfold.data import prepare as preparing
 from rankfold.index import INDEXES
 from rankfold.tasks import fit as fitting
 from rankfold.tasks.diagnose import DIAGNOSES
-from rankfold.tasks.fit.progress import reporter
-from rankfold.training.history import History
-from rankfold.types import Model, Step
 
 Command = Callable[..., Any]
-MODEL = Model("none", {}, {})
 
 
 def test_prepare_prints_what_it_read_and_dropped(
@@ -108,41 +104,6 @@ def test_an_empty_history_shows_the_most_popular(rankfold: Command, model: Path)
     assert "these are the most popular" in shown.err
     assert result[0][1] in shown.err
     assert rankfold("search", model, "--history", "", "--json", "--quiet").err == ""
-
-
-def test_fit_adds_pairs_to_an_existing_model(
-    rankfold: Command, model: Path, tmp_path: Path
-) -> None:
-    rows = [("newcomer", "item-1"), ("newcomer", "item-4"), ("user-3", "item-1"), ("user-3", "hat")]
-    pl.DataFrame(rows, schema=["user", "item"], orient="row").write_csv(tmp_path / "more.csv")
-    more = tmp_path / "more"
-    rankfold("prepare", tmp_path / "more.csv", "--out", more, "--split", "1,0,0")
-    data = model.with_name("data")
-    request = ("search", model, "--history", "item-1,item-4", "--json")
-    expected = ranking_of_json(rankfold(*request).out)
-    done = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more)
-    assert done.code == 0
-    assert "exists: pairs are added, it is not fitted again" in done.err
-    assert "new queries: 1;" in done.err
-    assert "skipped pairs: 1 (1 unknown candidate)" in done.err
-    result = rankfold("search", model, "--query", "newcomer", "--json").out
-    assert_same_keys(ranking_of_json(result), expected)
-    assert "61 queries" in rankfold("info", model).err
-    assert "added pairs: " in rankfold("info", model).err
-    assert rankfold("evaluate", model, data, "--json").code == 0
-    again = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more, "--json")
-    assert again.err == ""
-    first, second = json.loads(again.out)["notes"]["added"]
-    assert (first["queries"], second["queries"], second["pairs"]) == (1, 0, 0)
-
-
-def test_fit_adds_to_a_new_model(rankfold: Command, model: Path, tmp_path: Path) -> None:
-    data, out = model.with_name("data"), tmp_path / "new"
-    done = rankfold("fit", "popularity", data, "--out", out, "--add", data, "--json")
-    assert done.code == 0
-    [entry] = json.loads(done.out)["notes"]["added"]
-    assert (entry["queries"], entry["pairs"], entry["left_out"]) == (0, 0, 0)
-    assert rankfold("search", out, "--query", "user-3").code == 0
 
 
 def test_forget_removes_queries(rankfold: Command, model: Path) -> None:
@@ -237,49 +198,8 @@ def test_an_out_without_a_name_is_refused(
     assert "Traceback" not in done.err
 
 
-def test_fit_stops_after_its_time(rankfold: Command, model: Path, tmp_path: Path) -> None:
-    words = ("fit", "ials", model.with_name("data"), "--set", "sweeps=5", "--patience", 9, "--json")
-    for name, more, steps in (("short", ("--seconds", 0), 1), ("long", ("--seconds", 600), 5)):
-        results = json.loads(rankfold(*words, "--out", tmp_path / name, *more).out)
-        assert len(results["notes"]["history"]) == steps
-    done = rankfold(*words, "--out", tmp_path / "m", "--seconds", -1)
-    assert (done.code, "`seconds` must be at least 0, got -1" in done.err) == (2, True)
-
-
-def test_fit_says_when_its_time_cut_it_off(rankfold: Command, model: Path, tmp_path: Path) -> None:
-    words = ("fit", "ials", model.with_name("data"), "--set", "sweeps=3", "--out", tmp_path / "m")
-    assert "cut off after 0 s (--seconds)" in rankfold(*words, "--seconds", 0).err
-    done = rankfold(*words, "--patience", 9)
-    assert "cut off" not in done.err
-    assert "fit: step 1 of 3" in done.err
-    rg2 = ("fit", "rg2", model.with_name("data"), "--out", tmp_path / "m", "--seconds", 600)
-    assert "--seconds had no effect" in rankfold(*rg2).err
-
-
-def test_a_line_of_a_fit_has_the_best_score_and_the_time_left() -> None:
-    lines: list[str] = []
-    report = reporter(lambda what, _share: lines.append(what), "ndcg@10")
-    history = History(steps=4)
-    for number, score in enumerate((0.2, 0.3, 0.25), start=1):
-        step = Step(number, 0.5, MODEL, dict, final=False)._replace(seconds=2.0)
-        history.note(step, score)
-        report(history, step)
-    assert lines[0].startswith("fit: step 1 of 4, loss 0.5, ndcg@10 0.2000, at most 6 s left")
-    assert "ndcg@10 0.2500 (best 0.3000 at step 2)" in lines[2]
-
-
 def test_completion_can_be_installed(rankfold: Command) -> None:
     assert "--install-completion" in rankfold("--help").out
-
-
-def test_fit_json_and_settings_from_toml(rankfold: Command, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text('width = 4\nsolver = "als"\nsweeps = 2\n')
-    words = ("fit", "rg2-plain", model.with_name("data"), "--out", tmp_path / "m2", "--json")
-    done = rankfold(*words, "--config", tmp_path / "c.toml", "--set", "sweeps=3")
-    assert done.code == 0
-    assert done.err == ""
-    assert len(json.loads(done.out)["notes"]["history"]) == 3
-    assert json.loads(rankfold("info", tmp_path / "m2", "--json").out)["config"]["width"] == 4
 
 
 @pytest.mark.parametrize(

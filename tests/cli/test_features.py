@@ -125,7 +125,7 @@ def test_search_by_the_features_of_a_new_query(rankfold: Command, tmp_path: Path
     assert done.code == 0, done.err
     expected = model.search(features={"group": "g4", "age": 20}).keys[0]
     assert [one["candidate"] for one in json.loads(done.out)["results"]] == expected
-    for word, why in (("group", "cannot read"), ("age=old", "age is a number, got 'old'")):
+    for word, why in (("group", "cannot read"), ("age=old", "age must be a number, got 'old'")):
         done = rankfold("search", path, "--features", word)
         assert done.code == 2
         assert why in done.err

@@ -73,7 +73,7 @@ def test_leaking_columns_and_equal_rows_are_reported(rankfold: Command, tmp_path
     words = (*words, "--grades", "low,high", "--out", tmp_path / "d")
     for done in (rankfold(*words), rankfold("info", tmp_path / "d")):
         shown = " ".join(done.err.split())
-        assert "column died: it alone tells the grade (AUC 1.0000 for grades above low)" in shown
+        assert "column died: it alone gives the grade (AUC 1.0000 for grades above low)" in shown
         assert "leave it out: --drop died" in shown
         assert "column number: its values follow the order of the rows" in shown
     done = rankfold(*words, "--drop", "died,number", "--json")
@@ -129,7 +129,7 @@ def test_text_without_an_order_is_an_error(
     words = ("--format", "features", "--grade-column", "severity", "--out", tmp_path / "d")
     done = rankfold("prepare", patients, *words)
     assert done.code == 2
-    assert "no order of its own: high,low,odd" in " ".join(done.err.split())
+    assert "no natural order: high,low,odd" in " ".join(done.err.split())
     assert "--grades LOWEST,...,HIGHEST" in " ".join(done.err.split())
 
 

@@ -27,7 +27,7 @@ from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
 from rankfold.solvers.shards import Shards
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Comm, Model, Run, Step
 
 M, N, WIDTH = 240, 125, 6  # unequal shares of candidates; shares of queries are below N

@@ -20,7 +20,7 @@ from rankfold.encoders.row_inputs import Inputs, dropout, random_flips
 from rankfold.encoders.rows import ROW_ENCODERS, Linear
 from rankfold.methods import METHODS
 from rankfold.training import loop
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Columns, Comm, Dataset, Graded, OwnRows, Run, Step
 
 STEPS = 12

@@ -21,7 +21,7 @@ from rankfold.methods.gradient.comparison import usable
 from rankfold.samplers.in_batch import InBatch
 from rankfold.training import loop
 from rankfold.training.batches import PairBatches
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.training.replicas import sum_gradients
 from rankfold.types import Comm, Run, Step
 

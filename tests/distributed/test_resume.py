@@ -12,7 +12,7 @@ from ranks import interrupted, run_ranks, send_interrupt
 
 import rankfold as rf
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Comm, Step
 
 FITS: dict[str, dict[str, Any]] = {

@@ -41,9 +41,9 @@ def test_2_results_are_tables_and_mistakes_speak_python(library: Path) -> None:
     ):
         with pytest.raises(rf.UserError) as caught:
             wrong()
-        told = str(caught.value) + str(caught.value.__notes__)
-        assert words in told
-        assert "--" not in told
+        message = str(caught.value) + str(caught.value.__notes__)
+        assert words in message
+        assert "--" not in message
 
 
 @pytest.mark.slow

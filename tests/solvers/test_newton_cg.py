@@ -1,14 +1,24 @@
 """Newton-CG has the documented loss, gradient and curvature, and reaches the exact minimum."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from dense import random_rows
+from encoded_sides import (
+    ENCODERS,
+    REG,
+    dense_value,
+    mlp,
+    planted,
+    problem_of,
+    random,
+    tables,
+    through_mlp,
+    unchanged,
+)
 from torch import Tensor
-from torch.func import jacrev
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankfold.errors import UserError
@@ -20,12 +30,8 @@ from rankfold.solvers.newton_cg import (
     newton_cg,
     newton_step,
     start,
-    unflatten,
 )
 from rankfold.solvers.ranking_loss import (
-    RG2,
-    LossForm,
-    RankingLoss,
     Vectors,
     gauss_newton_product,
     hessian_product,
@@ -35,156 +41,10 @@ from rankfold.solvers.ranking_loss import (
 )
 from rankfold.types import Interactions, from_pairs
 
-REG = 3e-3
 EXACT = NewtonLimits(steps=200, residual=1e-12, progress=0.0)
+
+
 CURVATURES = [gauss_newton_product, hessian_product]
-
-
-def random(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def dense_value(dense: Tensor, queries: Tensor, candidates: Tensor, form: LossForm = RG2) -> Tensor:
-    """The loss by its definition, pair by pair, without the regulariser."""
-    scores, n = queries @ candidates.T, dense.shape[1]
-    total = torch.zeros((), dtype=torch.float64)
-    for x, y in dense.nonzero():
-        total = total - scores[x, y] + ((scores[x] + 1) ** 2).sum() / (2 * n)
-        total = total + form.alpha * (scores[x, y] - 1) ** 2
-        if form.name == "rgx":
-            total = total - scores[x].sum() ** 2 / (2 * n**2)
-    return total / dense.sum().clamp(min=1)
-
-
-def tables(m: int, n: int, width: int = 3, scale: float = 1.0) -> Params:
-    return {"p": scale * random(1, m, width), "q": scale * random(2, n, width)}
-
-
-def unchanged(params: Params) -> Vectors:
-    return params["p"], params["q"]
-
-
-def mlp(m: int, n: int, width: int = 3) -> Params:
-    return {
-        "p": random(3, m, 4) / 2,
-        "q": random(4, n, 4) / 2,
-        "inner": random(5, 6, 4) / 2,
-        "bias": random(6, 6) / 4,
-        "outer": random(7, width, 6) / 2,
-    }
-
-
-def through_mlp(params: Params) -> Vectors:
-    def tower(x: Tensor) -> Tensor:
-        return torch.tanh(x @ params["inner"].T + params["bias"]) @ params["outer"].T
-
-    return tower(params["p"]), tower(params["q"])
-
-
-ENCODERS = [(tables, unchanged), (mlp, through_mlp)]
-FORMS = [RG2, LossForm("rgx"), LossForm(alpha=0.3), LossForm("rgx", alpha=0.3)]
-each_form = pytest.mark.parametrize("form", FORMS, ids=str)
-
-
-def problem_of(
-    encode: Callable[[Params], Vectors],
-    params: Params,
-    rows: Interactions,
-    reg: float = REG,
-    form: LossForm = RG2,
-) -> RankingLoss:
-    return RankingLoss(lambda v: encode(unflatten(v, params)), rows, rows.transpose(), reg, form)
-
-
-def hessian(function: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
-    """Reverse over reverse: forward mode warns of torch.jit on its first use."""
-    matrix: Tensor = jacrev(jacrev(function))(at)
-    return matrix
-
-
-def planted(m: int = 60, n: int = 50, groups: int = 4) -> Interactions:
-    """Queries mostly choose candidates of their own group."""
-    rng = torch.Generator().manual_seed(8)
-    of_query = torch.randint(groups, (m, 1), generator=rng)
-    of_candidate = torch.randint(groups, (n,), generator=rng)
-    chance = torch.where(of_query == of_candidate, 0.4, 0.02)
-    x, y = (torch.rand(m, n, generator=rng) < chance).nonzero().T
-    return from_pairs(x, y, None, (m, n))
-
-
-# ------------------------------------------------------------------------ value and products
-
-
-@pytest.mark.parametrize("shape", [(9, 7), (5, 12), (2, 1)])
-def test_value_and_gradient_are_the_definitions(shape: tuple[int, int]) -> None:
-    rows, dense = random_rows(shape[1], *shape)
-    queries, candidates = tables(*shape).values()
-    value, *gradients = rg2_value_and_gradient(rows, queries, candidates)
-    torch.testing.assert_close(value, dense_value(dense, queries, candidates))
-    expected = torch.func.grad(lambda pair: dense_value(dense, *pair))((queries, candidates))
-    torch.testing.assert_close(tuple(gradients), expected)
-
-
-def test_float32_is_near_float64() -> None:
-    rows = planted()
-    exact = rg2_value_and_gradient(rows, *tables(60, 50).values())
-    iterates = rg2_value_and_gradient(rows, *(t.float() for t in tables(60, 50).values()))
-    assert iterates[0].dtype == torch.float64
-    assert iterates[0].item() == pytest.approx(exact[0].item(), rel=1e-6)
-    for a, b in zip(iterates[1:], exact[1:], strict=True):
-        assert a.dtype == torch.float32
-        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-6)
-
-
-@each_form
-@pytest.mark.parametrize(("make", "encode"), ENCODERS)
-def test_loss_and_gradient_go_through_the_encoder(make: Any, encode: Any, form: LossForm) -> None:
-    rows, dense = random_rows(1)
-    params = make(9, 7)
-    problem, at = problem_of(encode, params, rows, form=form), flatten(params)
-
-    def naive(vector: Tensor) -> Tensor:
-        return dense_value(dense, *problem.encode(vector), form) + REG / 2 * (vector**2).sum()
-
-    loss, gradient = loss_and_gradient(problem, at)
-    torch.testing.assert_close(loss, naive(at))
-    torch.testing.assert_close(gradient, torch.func.grad(naive)(at))
-    assert loss_at(problem, at) == pytest.approx(loss.item(), rel=1e-12)
-
-
-@each_form
-@pytest.mark.parametrize(("make", "encode"), ENCODERS)
-def test_gauss_newton_product_is_the_explicit_matrix(
-    make: Any, encode: Any, form: LossForm
-) -> None:
-    """The Hessian by the scores is that of the definition."""
-    rows, dense = random_rows(2, 5, 4)
-    params = make(5, 4, 2)
-    problem, at = problem_of(encode, params, rows, form=form), flatten(params)
-
-    def scores(vector: Tensor) -> Tensor:
-        queries, candidates = problem.encode(vector)
-        return (queries @ candidates.T).flatten()
-
-    jacobian = jacrev(scores)(at)
-    eye = torch.eye(4, dtype=torch.float64)
-    of_scores = hessian(lambda o: dense_value(dense, o.view(5, 4), eye, form), scores(at))
-    matrix = jacobian.T @ of_scores @ jacobian
-    product = gauss_newton_product(problem, at)
-    for seed in range(3):
-        vector = random(seed, len(at))
-        torch.testing.assert_close(product(vector), matrix @ vector)
-
-
-@each_form
-@pytest.mark.parametrize(("make", "encode"), ENCODERS)
-def test_hessian_product_is_the_explicit_matrix(make: Any, encode: Any, form: LossForm) -> None:
-    rows, dense = random_rows(2, 5, 4)
-    params = make(5, 4, 2)
-    problem, at = problem_of(encode, params, rows, form=form), flatten(params)
-    matrix = hessian(lambda vector: dense_value(dense, *problem.encode(vector), form), at)
-    vector = random(9, len(at))
-    torch.testing.assert_close(hessian_product(problem, at)(vector), matrix @ vector)
 
 
 # ------------------------------------------------------------------------ steps

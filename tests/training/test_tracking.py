@@ -13,7 +13,7 @@ from planted import split_groups
 
 import rankfold as rf
 from rankfold.errors import UserError
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.training.tracking import combine, tracked
 from rankfold.types import Model, Step
 

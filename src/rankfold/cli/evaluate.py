@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 _REPORT_BINS = 10
 DEFAULT_PROPENSITY = "0.55,1.5"
+Metrics = Annotated[
+    str | None,
+    takes(
+        "NAME,NAME",
+        f"Metrics with a cut-off; default: {','.join(DEFAULT_METRICS)}. For graded rows, "
+        f"metrics with a false-positive rate; default: {','.join(GRADED_DEFAULTS)}.",
+    ),
+]
 
 
 @with_settings(
@@ -35,14 +43,7 @@ def command(
     data: Data,
     *,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
-    metrics: Annotated[
-        str | None,
-        takes(
-            "NAME,NAME",
-            f"Metrics with a cut-off; default: {','.join(DEFAULT_METRICS)}. For graded rows, "
-            f"metrics with a false-positive rate; default: {','.join(GRADED_DEFAULTS)}.",
-        ),
-    ] = None,
+    metrics: Metrics = None,
     propensity: Annotated[
         str | None,
         takes(

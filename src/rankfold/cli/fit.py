@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from rankfold.types import Model
 
 
+Add = Annotated[
+    Path | None, typer.Option(help="Then add these pairs; an existing MODEL is not fitted again.")
+]
+Track = Annotated[
+    str | None, takes("TOOL:DIR", "Also log each step to csv:DIR, tensorboard:DIR or mlflow:DIR.")
+]
+
+
 @with_settings(FitOptions, omit=["memory_budget"], metavar={"candidate_memory": "BYTES"})
 def command(
     method: MethodName,
@@ -30,14 +38,8 @@ def command(
     out: Annotated[Path, takes("MODEL", "The folder to write.")],
     config: Annotated[Path | None, takes("F.toml", "Settings of the method as TOML.")] = None,
     set: Annotated[list[str] | None, takes("KEY=VALUE", "One setting; overrides --config.")] = None,
-    add: Annotated[
-        Path | None,
-        typer.Option(help="Then add these pairs; an existing MODEL is not fitted again."),
-    ] = None,
-    track: Annotated[
-        str | None,
-        takes("TOOL:DIR", "Also log each step to csv:DIR, tensorboard:DIR or mlflow:DIR."),
-    ] = None,
+    add: Add = None,
+    track: Track = None,
     dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -133,7 +135,7 @@ def announce(out: Path, checkpoint: Path, say: Console, *, resume: bool, adds: b
 
 def describe_step(notes: Mapping[str, Any], metric: str) -> str:
     """The step whose model was kept, and how it was selected."""
-    from rankfold.training.history import validation_score
+    from rankfold.training.early_stopping import validation_score
 
     score = validation_score(notes)
     if score is not None:

@@ -18,58 +18,63 @@ if TYPE_CHECKING:
     from rankfold.types import Columns
 
 T = TypeVar("T", int, float)
+History = Annotated[
+    list[str] | None,
+    takes(
+        "KEY,KEY", "The choices of a new query, if any. Repeat it for keys that contain a comma."
+    ),
+]
+Features = Annotated[
+    list[str] | None,
+    takes("COLUMN=VALUE", "A new query by its features; repeat it for each column."),
+]
+Exclude = Annotated[
+    list[str] | None, takes("KEY", "Do not return this candidate; may be repeated.")
+]
+Allow = Annotated[list[str] | None, takes("KEY", "Return only this candidate; may be repeated.")]
+Where = Annotated[
+    str | None,
+    takes("CONDITION", "Only candidates with such features: \"price < 20 and brand = 'x'\"."),
+]
+Pin = Annotated[list[str] | None, takes("KEY", "Return this candidate first; may be repeated.")]
+Boost = Annotated[
+    list[str] | None,
+    takes("AMOUNT:CONDITION", "Add to scores: \"0.5: brand = 'x'\"; may be repeated."),
+]
+AtMost = Annotated[
+    list[str] | None,
+    takes("FEATURE=N", "At most N results per value of a feature; may be repeated."),
+]
+Diversity = Annotated[
+    float, takes("D", "0 keeps the order of scores; towards 1 results differ more.")
+]
+Explain = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        help="Show which candidates of the history, or words of the text, raise each score.",
+    ),
+]
 
 
 def command(
     model: Model,
     *,
     query: Annotated[str | None, takes("KEY", "A known query.")] = None,
-    history: Annotated[
-        list[str] | None,
-        takes(
-            "KEY,KEY",
-            "What a new query chose; may be empty. Repeat it for keys that contain a comma.",
-        ),
-    ] = None,
-    features: Annotated[
-        list[str] | None,
-        takes("COLUMN=VALUE", "A new query by its features; repeat it for each column."),
-    ] = None,
+    history: History = None,
+    features: Features = None,
     text: Annotated[str | None, takes("T", "A new query, for a model that ranks by text.")] = None,
     candidate: Annotated[str | None, takes("KEY", "Find candidates similar to this one.")] = None,
     k: Annotated[int, typer.Option("-k", help="The number of results.")] = 10,
     include_seen: IncludeSeen = False,
-    exclude: Annotated[
-        list[str] | None, takes("KEY", "Do not return this candidate; may be repeated.")
-    ] = None,
-    allow: Annotated[
-        list[str] | None, takes("KEY", "Return only this candidate; may be repeated.")
-    ] = None,
-    where: Annotated[
-        str | None,
-        takes("CONDITION", "Only candidates with such features: \"price < 20 and brand = 'x'\"."),
-    ] = None,
-    pin: Annotated[
-        list[str] | None, takes("KEY", "Return this candidate first; may be repeated.")
-    ] = None,
-    boost: Annotated[
-        list[str] | None,
-        takes("AMOUNT:CONDITION", "Add to scores: \"0.5: brand = 'x'\"; may be repeated."),
-    ] = None,
-    at_most: Annotated[
-        list[str] | None,
-        takes("FEATURE=N", "At most N results per value of a feature; may be repeated."),
-    ] = None,
-    diversity: Annotated[
-        float, takes("D", "0 keeps the order of scores; towards 1 results differ more.")
-    ] = 0.0,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            help="Say which candidates of the history, or words of the text, raise each score.",
-        ),
-    ] = False,
+    exclude: Exclude = None,
+    allow: Allow = None,
+    where: Where = None,
+    pin: Pin = None,
+    boost: Boost = None,
+    at_most: AtMost = None,
+    diversity: Diversity = 0.0,
+    explain: Explain = False,
     index: Index = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -131,7 +136,9 @@ def _record(words: list[str], columns: Columns) -> dict[str, str | float | None]
             try:
                 record[name] = float(value)
             except ValueError:
-                raise UserError(f"{name} is a number, got {value!r}", hint="1.5") from None
+                raise UserError(
+                    f"{name} must be a number, got {value!r}", hint=f"write {name}=1.5"
+                ) from None
     return record
 
 

@@ -5,16 +5,19 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rankfold.cli.options import takes
+from rankfold.cli.options import takes, with_settings
+from rankfold.config import build
 from rankfold.errors import UserError, require
+from rankfold.serve.options import ServeOptions
 
 _TOKEN_VARIABLE = "RANKFOLD_TOKEN"
 
 
+@with_settings(ServeOptions, metavar={"memory": "GIB"})
 def command(
     models: Annotated[
         list[str],
@@ -23,8 +26,6 @@ def command(
         ),
     ],
     *,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8080,
     token_file: Annotated[
         Path | None,
         takes(
@@ -33,42 +34,8 @@ def command(
             f"{_TOKEN_VARIABLE}, if it is set.",
         ),
     ] = None,
-    processes: Annotated[
-        int, typer.Option(min=1, help="Processes that answer on the port; they share the models.")
-    ] = 1,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Threads of a search. Default: all cores but one; with several processes, each "
-            "has its share of the cores.",
-        ),
-    ] = None,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds for open requests to finish at shutdown.")
-    ] = 10.0,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to answer a request.")] = 10.0,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes in a request body.")] = 2**20,
-    max_batch: Annotated[
-        int, typer.Option(min=1, help="Queries, histories, texts or candidates in a request.")
-    ] = 256,
-    max_k: Annotated[int, typer.Option(min=1, help="Candidates in a ranking.")] = 1000,
-    max_text: Annotated[int, typer.Option(min=1, help="Characters in a text.")] = 10_000,
-    max_requests: Annotated[int, typer.Option(min=1, help="Requests at the same time.")] = 512,
-    memory: Annotated[
-        float | None,
-        typer.Option(
-            metavar="GIB",
-            min=0,
-            help="Models of up to this size are copied to memory, larger ones to disk (TMPDIR). "
-            "Default: half of the free memory.",
-        ),
-    ] = None,
-    any_kind: Annotated[
-        bool,
-        typer.Option("--any-kind", help="Let a model be replaced by one of another kind of data."),
-    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not log each request.")] = False,
+    **options: Any,
 ) -> None:
     """Answer over HTTP: / is a page to try the models, /docs describes the API."""
     for package in ("fastapi", "httptools", "uvicorn"):
@@ -76,34 +43,35 @@ def command(
     import torch
 
     from rankfold.serve.folders import Reading, named
-    from rankfold.serve.limits import Limits
     from rankfold.serve.log import Log
     from rankfold.serve.processes import serve_by_processes
     from rankfold.serve.server import Settings, is_loopback, serve
 
+    chosen = build(ServeOptions, options)
     token = _read_token(token_file)
     folders = named(models)
     cores = os.cpu_count() or 2
-    share = cores - 1 if processes == 1 else cores // processes
-    torch.set_num_threads(threads or max(1, share))
-    if token is None and not is_loopback(host):
+    share = cores - 1 if chosen.processes == 1 else cores // chosen.processes
+    torch.set_num_threads(chosen.threads or max(1, share))
+    if token is None and not is_loopback(chosen.host):
         sys.stderr.write(
-            f"warning: other machines can reach {host}, and no token is required\n"
+            f"warning: other machines can reach {chosen.host}, and no token is required\n"
             f"hint: set {_TOKEN_VARIABLE}, or use --token-file\n"
         )
-    sizes = {"body": max_body, "batch": max_batch, "k": max_k, "text": max_text}
+    memory = None if chosen.memory is None else int(chosen.memory * 2**30)
     settings = Settings(
         folders=folders,
-        host=host,
-        port=port,
-        limits=Limits(**sizes, requests=max_requests, timeout=timeout),
+        host=chosen.host,
+        port=chosen.port,
+        limits=chosen.limits(),
         token=token,
-        grace=grace,
-        reading=Reading(None if memory is None else int(memory * 2**30), any_kind),
+        grace=chosen.grace,
+        reading=Reading(memory, chosen.any_kind),
         log=Log(requests=not quiet),
         on_ready=_print_ready,
     )
-    start = serve if processes == 1 else partial(serve_by_processes, processes)
+    several = chosen.processes > 1
+    start = partial(serve_by_processes, chosen.processes) if several else serve
     start(settings)
 
 

@@ -130,7 +130,7 @@ def _check_no_code(path: Path, network: Path, config: dict[str, Any]) -> None:
         for name, content in both.items():
             if content.get("auto_map"):
                 raise UserError(
-                    f"{path} needs code of its own ({name} has auto_map), which is never run",
+                    f"{path} needs custom code ({name} has auto_map), which is never run",
                     hint="use a model whose type is part of transformers",
                 )
 

@@ -19,9 +19,9 @@ from rankfold.data.folder import TOKENIZER, to_table
 from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import probabilities, update
-from rankfold.models.cards import model_card
 from rankfold.models.conditions import Conditions
-from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
+from rankfold.models.notebook_card import model_card
+from rankfold.models.ranking import By, Ranking, SearchSpec, UnknownKey, search
 from rankfold.models.readme import readme
 from rankfold.models.reasons import CONTRIBUTIONS
 from rankfold.models.rules import Rules
@@ -131,24 +131,20 @@ class Ranker:
             explain: also say which candidates of the history, or words of the text, raise each
                 score; a number: at most so many, True: 5.
         """
-        given = {"queries": queries, "history": history, "features": features}
-        given |= {"text": text, "candidates": candidates}
-        given = {by: value for by, value in given.items() if value is not None}
+        every: dict[By, Any] = {"queries": queries, "history": history, "features": features}
+        every |= {"text": text, "candidates": candidates}
+        given = {by: value for by, value in every.items() if value is not None}
         if len(given) != 1:
             raise UserError(
                 f"`search` takes one input, got {' and '.join(given) or 'none'}",
                 hint="give one of queries, history, features, text, candidates",
             )
-        if not isinstance(k, Integral) or isinstance(k, bool):
-            raise UserError(f"`k` must be a whole number, got {k!r}", hint="default: 10")
-        if k < 1:
-            raise UserError(f"`k` must be at least 1, got {k}", hint="default: 10")
         ((by, value),) = given.items()
         inputs = [value] if isinstance(value, Mapping) else _listed(value)
         request = SearchSpec(
             by,
             [inputs] if by == "history" else [*map(str, inputs)] if by == "text" else inputs,
-            int(k),
+            _checked(k),
             _listed(exclude),
             None if allow is None else _listed(allow),
             include_seen,
@@ -277,6 +273,15 @@ class Ranker:
             meta |= self.saved.meta()
         sizes = {"queries": len(self.queries), "candidates": len(self.candidates)}
         storage.write(Path(path), "model", meta, files, card=readme(self.model, sizes))
+
+
+def _checked(k: object) -> int:
+    """The length of a list; a UserError unless it is a whole number of at least 1."""
+    if not isinstance(k, Integral) or isinstance(k, bool):
+        raise UserError(f"`k` must be a whole number, got {k!r}", hint="default: 10")
+    if k < 1:
+        raise UserError(f"`k` must be at least 1, got {k}", hint="default: 10")
+    return int(k)
 
 
 def _listed(keys: Any) -> list[Any]:

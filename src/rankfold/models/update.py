@@ -108,7 +108,7 @@ def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
     """See ``Ranker.forget``."""
     if has_own_search(ranker.model) and ranks_by_text(ranker.model):
         raise UserError(
-            f"{ranker.model.method} keeps the words of its queries in what it has learnt",
+            f"{ranker.model.method} has learnt from its queries and cannot forget them",
             hint="remove the queries from the data, and fit again",
         )
     if not queries:
@@ -133,7 +133,7 @@ def forget_candidates(ranker: Ranker, candidates: Sequence[Key]) -> Ranker:
         return ranker
     if has_own_search(ranker.model) or not ranks_by_text(ranker.model):
         raise UserError(
-            f"{ranker.model.method} cannot lose candidates without a fit",
+            f"{ranker.model.method} cannot remove candidates without a fit",
             hint="exclude them from each search, or remove them from the data and fit again",
         )
     left = torch.ones(len(ranker.candidates), dtype=torch.bool)

@@ -45,7 +45,7 @@ class Streaming(WholePool):
 
     A cell forgets its start only after some 1/a steps, 10,000 as published: before that the
     corrections of all candidates are nearly equal. p is at most 1, so candidates in every batch
-    cannot be told apart.
+    cannot be distinguished.
     """
 
     def __init__(

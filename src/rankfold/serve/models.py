@@ -24,7 +24,7 @@ from rankfold.serve.limits import Limits
 from rankfold.serve.log import Log
 from rankfold.serve.metrics import Counts, Labels, Metrics
 from rankfold.serve.search import answer
-from rankfold.training.history import validation_score
+from rankfold.training.early_stopping import validation_score
 from rankfold.types import Columns
 
 _FACTS = ("data", "seed", "metric", "chosen_by", "refit", "operating_on")  # notes of a fit

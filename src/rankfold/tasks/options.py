@@ -57,7 +57,7 @@ class FitOptions(Settings):
     seconds: float | None = setting(
         None, at_least=0, help="stop at the first step that ends after this time"
     )
-    memory_budget: int = setting(2**30, at_least=1, help="bytes for one block of work")
+    memory_budget: int = setting(2**30, at_least=1, help="memory for one block of work, in bytes")
     candidate_memory: int = setting(
         2**34,
         at_least=1,

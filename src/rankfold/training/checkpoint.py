@@ -18,7 +18,7 @@ from torch import Tensor
 from rankfold import storage
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.errors import UserError
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Comm, Model
 
 

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.training.history import History, Report
+from rankfold.training.early_stopping import History, Report
 from rankfold.types import Step
 
 _EXPERIMENT = "0"  # MLflow's own default

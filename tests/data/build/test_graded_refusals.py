@@ -28,7 +28,7 @@ ABC = {"grade_column": "y", "grades": "a,b,c"}
         (
             ROWS,
             {"grade_column": "y"},
-            "text, which has no order of its own: a,b,c",
+            "text, which has no natural order: a,b,c",
             "--grades LOWEST",
         ),
         (

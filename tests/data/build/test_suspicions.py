@@ -51,7 +51,7 @@ def test_columns_that_tell_the_grade_alone(kind: str) -> None:
         "shape": pl.when(high).then(pl.lit(0.0)).otherwise(noise.sign() + noise / 9),
     }[kind]
     (entry,) = found(table().with_columns(leak=leak)).values()
-    assert entry["why"] == "it alone tells the grade"
+    assert entry["why"] == "it alone gives the grade"
     assert entry["auc"] > 0.999 - (kind == "shape") * 0.01
     assert entry["above"] == 1
 

@@ -19,7 +19,7 @@ from rankfold.methods.closed_form.racing import blend
 from rankfold.methods.closed_form.rg2 import Config
 from rankfold.solvers.path import PathPoint
 from rankfold.training import checkpoint
-from rankfold.training.history import History, validation_score
+from rankfold.training.early_stopping import History, validation_score
 from rankfold.types import Dataset, Model, Run, Step, Vocabulary, from_pairs
 
 SETTINGS = (

@@ -15,7 +15,7 @@ from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.methods.closed_form.spectral import factors
 from rankfold.objectives.rg import rg2
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Step
 
 

@@ -14,7 +14,7 @@ from rankfold.cli.fit import describe_step
 from rankfold.errors import UserError
 from rankfold.tasks.fit import run as fit_run
 from rankfold.tasks.fit.plan import MIN_VALIDATION_ROWS, make_plan
-from rankfold.training.history import History, validation_score
+from rankfold.training.early_stopping import History, validation_score
 from rankfold.types import Dataset, Graded, Model, Step, Vocabulary
 
 

@@ -15,7 +15,7 @@ import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.interrupts import interrupt
 from rankfold.training import checkpoint
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Dataset, Step
 
 

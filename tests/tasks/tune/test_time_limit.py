@@ -8,7 +8,7 @@ import torch
 from level_method import SMALL, Stopped
 
 import rankfold as rf
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Dataset, Step
 
 

@@ -111,7 +111,7 @@ def _order(rows: RawRows, words: pl.Series, given: Sequence[str] | None) -> Sequ
         if numbers is None:
             values = _some(present.sort().to_list(), ",")
             raise UserError(
-                f"the grades of {rows.name} are text, which has no order of its own: {values}",
+                f"the grades of {rows.name} are text, which has no natural order: {values}",
                 hint="list them all: --grades LOWEST,...,HIGHEST",
             )
         keys = pl.DataFrame([numbers.alias("number"), _digits(present).alias("digits")])

@@ -1,6 +1,6 @@
 """Tokens of a pretrained tokenizer: a ``tokenizer.json`` of the ``tokenizers`` library.
 
-It always truncates; those of rankfold never do, which tells them apart. The library runs it: JSON
+It always truncates; those of rankfold never do, which distinguishes them. The library runs it: JSON
 without code.
 """
 

@@ -80,7 +80,7 @@ def suspicious_columns(
         why = _identifies(table[name], is_number=column.is_floating_point())
         auc, threshold = column_auc(column, train.grades, n_grades)
         if auc >= SUSPICIOUS_AUC:
-            why = "it alone tells the grade"
+            why = "it alone gives the grade"
         if why is not None:
             entries.append({"column": name, "why": why, "auc": auc, "above": threshold})
     return entries

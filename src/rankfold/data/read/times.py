@@ -25,7 +25,7 @@ def guess(frame: pl.LazyFrame, name: str, wanted: str | None, where: str) -> str
     """The format of a column of text; None: ISO dates or numbers.
 
     The format that fits most of the first values. ``wanted``: a format, or the order of days and
-    months. A UserError if whole days and months cannot be told apart.
+    months. A UserError if both day first and month first fit.
     """
     if wanted is not None and wanted not in _NUMERIC:
         return None if wanted == ISO else wanted

@@ -29,7 +29,7 @@ from rankfold.methods.closed_form.racing import (
     stages,
 )
 from rankfold.solvers.work import Work, part, stops
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import (
     Dataset,
     Interactions,

@@ -46,12 +46,14 @@ class Config(Settings):
     tail: Literal["neighbours", "none"] = setting(
         "neighbours", help="scores beside those of the vectors; none: the vectors alone"
     )
-    neighbours: int = setting(100, at_least=1, help="of each candidate, in the tail")
+    neighbours: int = setting(100, at_least=1, help="neighbours of each candidate in the tail")
     tail_reg: float = setting(
         10.0, above=0, help="regularisation of the tail, as a multiple of the mean diagonal"
     )
     tail_weight: float | None = setting(
-        None, at_least=0, help="of the tail; at 1 its scores are as large as those of the vectors"
+        None,
+        at_least=0,
+        help="weight of the tail; at 1 its scores are as large as those of the vectors",
     )
     tolerance: float = setting(
         spectral.TOLERANCE, above=0, below=1, help="largest residual at the end"

@@ -58,7 +58,8 @@ class EncoderConfig(Training):
         "tables", help="a vector per row; towers: also features; history: of what a query chose"
     )
     pooling: Pooling = setting(
-        "mean", help="of a history; recent: later choices count more; attention: a transformer"
+        "mean",
+        help="pooling of a history; recent: later choices count more; attention: a transformer",
     )
     history_length: int = setting(
         50, at_least=1, help="encoder=history: the latest choices of a query that are read"

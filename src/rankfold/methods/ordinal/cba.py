@@ -38,7 +38,8 @@ class CbaConfig(training.GradedConfig):
     )
     classes: float = setting(1.0, at_least=0, help="weight of the likelihood of the grades")
     likelihood: Literal["odds", "classes"] = setting(
-        "odds", help="of the score with a bias per threshold, or of extra outputs, one per grade"
+        "odds",
+        help="odds: of the score and a bias per threshold; classes: of an extra output per grade",
     )
 
 

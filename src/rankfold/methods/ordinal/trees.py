@@ -39,7 +39,7 @@ class TreesConfig(Settings):
         None, at_least=1, help="rounds of trees; none: chosen on validation, else 200"
     )
     max_rounds: int = setting(2000, at_least=1, help="rounds at most, where validation chooses")
-    wait: int = setting(100, at_least=1, help="rounds without a better one that end the fit")
+    wait: int = setting(100, at_least=1, help="stop after this many rounds without an improvement")
     min_rows: int = setting(20, at_least=1, help="rows of a leaf, at least")
     reg: float = setting(1.0, at_least=0, help="penalty on the squared values of leaves")
 

@@ -28,7 +28,7 @@ from rankfold.tasks.options import Certainty
 from rankfold.tasks.tune import tune
 from rankfold.tasks.tune.folder import MODEL
 from rankfold.training.checkpoint import remove
-from rankfold.training.history import History, Report, validation_score
+from rankfold.training.early_stopping import History, Report, validation_score
 from rankfold.types import Model, Progress, Step
 
 _CALIBRATION_BINS = 10

@@ -53,7 +53,7 @@ class ConvergenceConfig(Settings):
     queries: int = setting(1000, at_least=2, help="queries with training pairs, drawn by the seed")
     width: int = setting(16, at_least=1, help="length of the vectors")
     reg: float = setting(0.1, above=0, help="regularisation (lambda)")
-    sweeps: int = setting(40, at_least=3, help="of alternating least squares")
+    sweeps: int = setting(40, at_least=3, help="sweeps of alternating least squares")
     newton: int = setting(15, at_least=1, help="steps of Newton-CG")
     products: int = setting(50, at_least=1, help="most products with the curvature in a step")
     adam: int = setting(200, at_least=1, help="steps of Adam")

@@ -41,7 +41,9 @@ class NegativesConfig(Settings):
     queries: int = setting(2000, at_least=2, help="queries with training pairs, drawn by the seed")
     width: int = setting(16, at_least=1, help="length of the vectors")
     reg: float = setting(0.1, above=0, help="regularisation (lambda)")
-    sweeps: int = setting(12, at_least=1, help="of alternating least squares, for each objective")
+    sweeps: int = setting(
+        12, at_least=1, help="sweeps of alternating least squares, for each objective"
+    )
     negatives: str = setting(
         "10,100,1000,10000,100000,1000000", help="negatives per pair, ascending"
     )

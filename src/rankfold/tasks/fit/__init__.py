@@ -42,7 +42,7 @@ from rankfold.tasks.fit.run import (
 from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Comm, Graded, Model, SplitName, TopK, Vocabulary
 
 _CALIBRATED = 3000  # validation queries, at most

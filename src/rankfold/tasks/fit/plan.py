@@ -17,7 +17,7 @@ from rankfold.errors import UserError
 from rankfold.methods import METHODS, answers_with, find_method
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
-from rankfold.tasks.fit.calibration import SHARE, split_validation
+from rankfold.tasks.fit.calibration_rows import SHARE, split_validation
 from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
 from rankfold.types import Comm, Dataset, Graded, Kind, Method

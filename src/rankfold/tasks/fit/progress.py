@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import perf_counter
 
-from rankfold.training.history import History, Report
+from rankfold.training.early_stopping import History, Report
 from rankfold.types import Step
 
 

@@ -25,7 +25,7 @@ from rankfold.tasks.fit.progress import reporter
 from rankfold.tasks.tally import score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
-from rankfold.training.history import History, timed
+from rankfold.training.early_stopping import History, timed
 from rankfold.types import Dataset, Graded, Interactions, Model, Run
 
 _OF_PAIRS = ("candidates_of_queries", "grades_of_queries")  # tensors with a row per pair

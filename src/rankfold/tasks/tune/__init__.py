@@ -29,7 +29,7 @@ from rankfold.tasks.fit import fit
 from rankfold.tasks.options import TuneOptions
 from rankfold.tasks.tune import folder
 from rankfold.tasks.tune.plan import Trial, TunePlan, best_of, make_plan, seed_of
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Choices, Range, Step
 
 if TYPE_CHECKING:

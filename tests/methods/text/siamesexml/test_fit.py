@@ -24,7 +24,7 @@ from rankfold.methods import METHODS
 from rankfold.methods.text.siamesexml import fit as recipe
 from rankfold.methods.text.siamesexml import modules
 from rankfold.training import checkpoint, loop
-from rankfold.training.history import History
+from rankfold.training.early_stopping import History
 from rankfold.types import Dataset, Interactions, Step, Texts, from_pairs
 
 

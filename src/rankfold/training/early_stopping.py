@@ -1,4 +1,4 @@
-"""The history of a fit: its steps, the model to keep, and when to stop."""
+"""Early stopping: the steps of a fit, the model to keep, and when to stop."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -7,7 +7,7 @@ import torch
 from linear_grades import COLUMNS, NAMES, random_rows
 
 import rankfold as rf
-from rankfold.tasks.fit.calibration import apart_rows
+from rankfold.tasks.fit.calibration_rows import apart_rows
 from rankfold.types import Dataset, Vocabulary
 
 FEW = {"epochs": 3, "width": 4, "device": "cpu"}

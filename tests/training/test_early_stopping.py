@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankfold.training.history import FULL_STEP, History, timed
+from rankfold.training.early_stopping import FULL_STEP, History, timed
 from rankfold.types import Model, Step
 
 
