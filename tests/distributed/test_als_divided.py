@@ -43,7 +43,7 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "spectral": ("rg2-plain", {"tolerance": 1e-4}),
     "puresvd": ("puresvd", {"tolerance": 1e-4, "weights": "grade"}),
 }
-FEW = {"sweeps": 2, "width": 2}
+SHORT = {"sweeps": 2, "width": 2}
 STOPPED: dict[str, dict[str, Any]] = {
     "ials": {"sweeps": 3, "refit": True},
     "rg2-weighted": {"sweeps": 3},
@@ -64,9 +64,11 @@ def run_all(comm: Comm, home: Path) -> dict[str, Any]:
     return {
         "fits": {n: fitted(comm, home / "data", *FITS[n]) for n in fits_of(FITS, comm.size)},
         "few candidates": fitted(
-            comm, home / "few candidates", "ials", {**FEW, "candidate_memory": 15}
+            comm, home / "few candidates", "ials", {**SHORT, "candidate_memory": 15}
         ),
-        "few queries": fitted(comm, home / "few queries", "wrmf", {**FEW, "candidate_memory": 400}),
+        "few queries": fitted(
+            comm, home / "few queries", "wrmf", {**SHORT, "candidate_memory": 400}
+        ),
         "weights": weighted_sweep(comm, home / "data"),
         "error": error_of_cholesky(comm, home / "data"),
         "measured": {n: measure(comm, home / "data", n) for n in fits_of(MEASURED, comm.size)},
@@ -121,7 +123,7 @@ def test_more_ranks_than_candidates_or_queries_equal_one_process(
 ) -> None:
     for name, method in (("few candidates", "ials"), ("few queries", "wrmf")):
         path = home / name
-        expected = fitted(SINGLE_PROCESS, path, method, FEW)
+        expected = fitted(SINGLE_PROCESS, path, method, SHORT)
         check_same(name, [rank[name] for rank in ranks[size]], expected)
 
 

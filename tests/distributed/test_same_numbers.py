@@ -64,7 +64,7 @@ def run_all(comm: Comm, path: Path, model: Path) -> dict[str, Any]:
             "keys": ranker.queries.keys.to_list(),
         }
         if comm.rank == 0:
-            results[name]["test"] = evaluated_alone(ranker, path)
+            results[name]["test"] = evaluated_by_one_process(ranker, path)
     return results
 
 
@@ -80,7 +80,7 @@ def points_of(ranker: Ranker) -> Tensor:
     return points.view(-1).index_add_(0, more.codes(), more.all_grades()).view_as(points)
 
 
-def evaluated_alone(ranker: Ranker, path: Path) -> dict[str, float]:
+def evaluated_by_one_process(ranker: Ranker, path: Path) -> dict[str, float]:
     """The metrics on all queries, by this process alone."""
     from rankfold.tasks import evaluate, evaluate_ranking
 
@@ -98,19 +98,19 @@ def model(data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(data: Path, model: Path) -> dict[str, Any]:
+def one_process(data: Path, model: Path) -> dict[str, Any]:
     return run_all(SINGLE_PROCESS, data, model)
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_method_equals_one_process(
-    size: int, data: Path, model: Path, alone: dict[str, Any]
+    size: int, data: Path, model: Path, one_process: dict[str, Any]
 ) -> None:
     ranks = run_ranks(size, run_all, data, model)
     for one in ranks:
-        check_same_evaluation(one["evaluation"], alone["evaluation"])
+        check_same_evaluation(one["evaluation"], one_process["evaluation"])
     for name in fits_of(FITS, size):
-        result, expected = ranks[0][name], alone[name]
+        result, expected = ranks[0][name], one_process[name]
         assert result["losses"] == pytest.approx(expected["losses"], rel=1e-5, abs=1e-6), name
         assert result["validation"] == pytest.approx(expected["validation"], abs=1e-4), name
         assert result["path"] == pytest.approx(expected["path"], abs=1e-4), name

@@ -105,7 +105,7 @@ def run_steps(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     run = Run(rng, device, comm, build_index=Exact, memory_budget=1000)
     seen: list[dict[str, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        watch(patch, seen)
+        record_sizes(patch, seen)
         config = METHODS[FITS[name][0]].config(**options(name))
         fit = METHODS[FITS[name][0]].fit(folder.load(path, comm), config, run)
         next(fit)
@@ -121,7 +121,7 @@ def run_steps(comm: Comm, path: Path, name: str) -> dict[str, Any]:
     return {**facts, "sent": sent, "seen": seen[1 : COUNTED + 1]}
 
 
-def watch(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
+def record_sizes(patch: pytest.MonkeyPatch, seen: list[dict[str, int]]) -> None:
     """Record the sizes of each step: candidates and tokens, its own and of all processes."""
     chosen_by_all, pool_around = modules.chosen_by_all, modules.pool_around
     distinct_of_all, gather_batch = modules.distinct_of_all, modules.gather_batch
