@@ -13,7 +13,7 @@ from rankfold.cli import compare
 from rankfold.tasks.options import CompareOptions
 
 Command = Callable[..., Any]
-OWN = {"data", "methods", "set", "json", "quiet"}  # not options of Python
+OWN = {"data", "methods", "set", "dry_run", "json", "quiet"}  # not options of Python
 
 
 def words(home: Path, *more: object) -> tuple[object, ...]:

@@ -74,10 +74,111 @@ def test_fit_refuses_what_the_command_refuses(
     rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(home)
+    check_refused(rankfold, home, "fit", *words)
+
+
+def check_refused(rankfold: Command, home: Path, *words: str) -> None:
+    """The dry run and the command refuse with the same error; the dry run changes nothing."""
     before = contents(home)
-    dry = rankfold("fit", *words, "--dry-run")
+    dry = rankfold(*words, "--dry-run")
     assert contents(home) == before
-    real = rankfold("fit", *words)
+    real = rankfold(*words)
     assert (dry.code, real.code) == (2, 2)
-    assert dry.err.startswith("error: ")
-    assert real.err.endswith(dry.err)
+    error = dry.err[dry.err.index("error: ") :]
+    assert real.err.endswith(error)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("prepare", "ratings.csv", "--out", "new"),
+        ("tune", "bpr", "data", "--out", "new", "--trials", "3"),
+        ("compare", "data", "--methods", "bpr,ease", "--out", "new"),
+        ("index", "model"),
+        ("predict", "model", "users.csv", "--out", "new.csv"),
+        ("evaluate", "model", "data"),
+    ],
+)
+def test_every_long_command_can_be_outlined(
+    rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(home)
+    (home / "users.csv").write_text("user\nuser-1\nuser-2\nnobody\n")
+    before = contents(home)
+    done = rankfold(*words, "--dry-run", "--json")
+    assert done.code == 0, done.err
+    assert contents(home) == before
+    plan = json.loads(done.out)
+    assert plan["command"] == words[0]
+    assert plan["work"] == EXPECTED[words[0]] | plan["work"]
+    assert "would run; nothing was written" in rankfold(*words, "--dry-run").err
+
+
+EXPECTED: dict[str, dict[str, Any]] = {
+    "prepare": {"queries": 60, "candidates": 30},
+    "tune": {"method": "bpr", "trials": 3},
+    "compare": {"fits": 2, "tuned by": "none: defaults"},
+    "index": {"candidates": 30, "width": 8},
+    "predict": {"queries": 2, "unknown to the model": 1, "k": 10},
+    "evaluate": {"queries": 60, "split": "test"},
+}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("prepare", "nowhere.csv", "--out", "new"),
+        ("prepare", "ratings.csv", "--out", "model"),
+        ("prepare", "ratings.csv", "--out", "new", "--query-column", "reader"),
+        ("prepare", "ratings.csv", "--out", "new", "--kcore", "500"),
+        ("tune", "bpr", "data", "--out", "data"),
+        ("tune", "bpr", "data", "--out", "no/such/place"),
+        ("tune", "bpr", "data", "--out", "new", "--budget", "soon"),
+        ("compare", "data", "--methods", "bpr,bpr", "--out", "new"),
+        ("compare", "data", "--methods", "bpr", "--out", "model"),
+        ("index", "model", "--kind", "tree"),
+        ("index", "model", "--recall", "2"),
+        ("predict", "model", "ratings.csv", "--out", "new.txt"),
+        ("predict", "model", "ratings.csv", "--out", "new.csv", "--query-column", "item"),
+        ("predict", "model", "ratings.csv", "--out", "new.csv", "--fpr", ".01"),
+        ("evaluate", "model", "data", "--metrics", "ndgc@10"),
+        ("evaluate", "model", "data", "--split", "tests"),
+        ("evaluate", "model", "data", "--report", "new.html"),
+    ],
+)
+def test_long_commands_refuse_what_they_would_refuse(
+    rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(home)
+    check_refused(rankfold, home, *words)
+
+
+def test_of_large_files_only_the_heads_are_read(
+    rankfold: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankfold.tasks.dry_run.prepare.HEAD_BYTES", 3000)
+    lines = (home / "ratings.csv").read_text().splitlines(keepends=True)
+    lines[2] = '"user\n1",item-1,2,3\n'  # the head ends between records
+    (home / "many.csv").write_text("".join(lines))
+    monkeypatch.setattr("rankfold.tasks.dry_run.predict.HEAD_BYTES", 400)
+    done = rankfold("prepare", home / "many.csv", "--out", home / "new", "--dry-run", "--json")
+    plan = json.loads(done.out)["work"]
+    assert 50 < plan["pairs in the heads"] < 150
+    assert plan["pairs"] == pytest.approx(len(lines) - 1, rel=0.1)
+    assert plan["dropped there"] == {}
+    words = ("predict", home / "model", home / "ratings.csv", "--out", home / "l.csv", "--dry-run")
+    plan = json.loads(rankfold(*words, "--json").out)
+    assert 1 < plan["work"]["queries"] <= 80
+    assert plan["notes"] == ["only the first rows were read: figures are estimates"]
+
+
+def test_a_search_that_began_says_how_long_the_rest_takes(rankfold: Command, home: Path) -> None:
+    words = ("tune", "ials", home / "data", "--out", home / "search", "--trials", "2")
+    assert rankfold(*words).code == 0
+    before = contents(home)
+    plan = json.loads(rankfold(*words[:-1], "3", "--dry-run", "--json").out)
+    assert contents(home) == before
+    assert plan["work"]["of these done"] == 2
+    assert plan["seconds"] > 0
+    other = rankfold(*words, "--seed", "1", "--dry-run")
+    assert other.code == 2

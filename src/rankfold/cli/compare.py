@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Quiet, given, option, takes, with_settings
+from rankfold.cli.options import Data, DryRun, Json, Quiet, given, option, takes, with_settings
+from rankfold.cli.outline import show_outline
 from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions
@@ -44,6 +45,7 @@ def command(
     set: Annotated[
         list[str] | None, takes("METHOD.KEY=VALUE", "A fixed setting, which is not tuned.")
     ] = None,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -59,6 +61,10 @@ def command(
     say = console(quiet=quiet or json)
     options = given(options) | {"out": out, "protocol": protocol}
     options |= {"sweep": parse_sweep(sweep), "settings": parse_settings(set or [])}
+    if dry_run:
+        from rankfold.tasks.dry_run.compare import outline_compare
+
+        return show_outline(outline_compare(data, methods, **options), json=json, quiet=quiet)
     try:
         with progress(quiet=quiet or json) as callback:
             results = compare(data, methods, **options, progress=callback)

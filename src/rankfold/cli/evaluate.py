@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, Model, Quiet, given, takes, with_settings
+from rankfold.cli.options import Data, DryRun, Json, Model, Quiet, given, takes, with_settings
+from rankfold.cli.outline import show_outline
 from rankfold.errors import UserError
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 
@@ -64,6 +65,7 @@ def command(
     card: Annotated[
         bool, typer.Option("--card", help="Also write the result into README.md of the model.")
     ] = False,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -79,18 +81,15 @@ def command(
         _check_report(loaded, report)
         options["calibration"] = options.get("calibration") or _REPORT_BINS
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
+    asked = {"split": split, "metrics": names, "strata": strata, "index": index, **given(options)}
+    asked["propensity"] = None if propensity is None else parse_propensity(propensity)
+    if dry_run:
+        from rankfold.tasks.dry_run.evaluate import outline_evaluate
+
+        outline = outline_evaluate(model, loaded, data, report=report, **asked)
+        return show_outline(outline, json=json, quiet=quiet)
     with progress(quiet=quiet or json) as callback:
-        result = evaluate(
-            loaded,
-            data,
-            split=split,  # type: ignore[arg-type]
-            metrics=names,
-            propensity=None if propensity is None else parse_propensity(propensity),
-            strata=strata,
-            index=index,
-            progress=callback,
-            **given(options),
-        )
+        result = evaluate(loaded, data, progress=callback, **asked)
     if report is not None:
         from rankfold.report.evaluation import write
 

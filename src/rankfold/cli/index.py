@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, progress
-from rankfold.cli.options import Json, Model, Quiet, Seed, takes
+from rankfold.cli.options import DryRun, Json, Model, Quiet, Seed, takes
+from rankfold.cli.outline import show_outline
 
 # The names that people see for the two indexes of a manifest.
 INDEX_NAMES = {"index": "index", "likeness": "index of similar candidates"}
@@ -28,12 +29,18 @@ def command(
         bool, typer.Option(help="Also build an index of similar candidates, by cosine.")
     ] = False,
     seed: Seed = 0,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Build an index of a model's candidates and measure its recall."""
     from rankfold.models.index import add_index
 
+    if dry_run:
+        from rankfold.tasks.dry_run.index import outline_index
+
+        outline = outline_index(model, kind, recall=recall, similar=similar)
+        return show_outline(outline, json=json, quiet=quiet)
     with progress(quiet=quiet or json) as callback:
         built = add_index(model, kind, recall=recall, similar=similar, seed=seed, progress=callback)
     if json:

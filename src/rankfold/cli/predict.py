@@ -8,7 +8,8 @@ import typer
 
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_dropped
-from rankfold.cli.options import Index, Json, Model, Quiet, given, takes, with_settings
+from rankfold.cli.options import DryRun, Index, Json, Model, Quiet, given, takes, with_settings
+from rankfold.cli.outline import show_outline
 from rankfold.errors import pluralize
 from rankfold.tasks.options import GradeOptions, RankOptions
 
@@ -32,6 +33,7 @@ def command(
     *,
     out: Annotated[Path, takes("FILE", "The file to write: .parquet, .csv or .jsonl.")],
     index: Index = None,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -44,6 +46,11 @@ def command(
     from rankfold.models.load import load
     from rankfold.tasks.predict import predict
 
+    if dry_run:
+        from rankfold.tasks.dry_run.predict import outline_predict
+
+        outline = outline_predict(model, inputs, out, index=index, **given(options))
+        return show_outline(outline, json=json, quiet=quiet)
     loaded = load(model, index=index)
     with progress(quiet=quiet or json) as callback:
         done = predict(loaded, inputs, out, progress=callback, **given(options))

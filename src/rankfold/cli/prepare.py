@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_data
-from rankfold.cli.options import Json, Quiet, takes, with_settings
+from rankfold.cli.options import DryRun, Json, Quiet, takes, with_settings
+from rankfold.cli.outline import show_outline
 from rankfold.data.options import Preparation
 from rankfold.data.read.columns import MAX_NAMES_SHOWN
 from rankfold.errors import printable
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankfold.data.read.reading import Taken
-    from rankfold.types import Dataset
 
+T = TypeVar("T")
 _WIDEST = 24  # characters of a cell
 _COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column", "text_column")
 _SPLITS = ("train", "validation", "test")
@@ -52,6 +53,7 @@ def command(
         bool,
         typer.Option("--overwrite", help="Also replace a folder of another kind, without asking."),
     ] = False,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -65,21 +67,25 @@ def command(
     taken: list[Taken] = []
     options |= {"out": out, "echo": taken.append}
 
-    def run(*, overwrite: bool) -> Dataset:
+    def run(task: Callable[..., T], *, overwrite: bool) -> T:
         try:
             with progress(quiet=quiet or json) as report:
-                return prepare(*(inputs or []), overwrite=overwrite, progress=report, **options)
+                return task(*(inputs or []), overwrite=overwrite, progress=report, **options)
         finally:
             describe_taken(taken, say)
 
+    if dry_run:
+        from rankfold.tasks.dry_run.prepare import outline_prepare
+
+        return show_outline(run(outline_prepare, overwrite=overwrite), json=json, quiet=quiet)
     try:
-        data = run(overwrite=overwrite)
+        data = run(prepare, overwrite=overwrite)
     except storage.OtherKindError as error:
         if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         if not typer.confirm(f"{error}. Replace it?", err=True):
             raise typer.Exit(2) from None
-        data = run(overwrite=True)
+        data = run(prepare, overwrite=True)
     if json:
         print_json({"data": str(out), "summary": dict(data.summary)})
     else:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Data, Json, MethodName, Quiet, option, takes, with_settings
+from rankfold.cli.options import Data, DryRun, Json, MethodName, Quiet, option, takes, with_settings
+from rankfold.cli.outline import show_outline
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import TuneOptions
 
@@ -29,6 +30,7 @@ def command(
     set: Annotated[
         list[str] | None, takes("KEY=VALUE", "A fixed setting, which is not searched.")
     ] = None,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -40,6 +42,11 @@ def command(
 
     fixed: dict[str, Any] = dict(settings.parse_words(set or []))
     settings.check_names(find_method(method).config, fixed)
+    if dry_run:
+        from rankfold.tasks.dry_run.tune import outline_tune
+
+        outline = outline_tune(method, data, out=out, **options, fixed=fixed)
+        return show_outline(outline, json=json, quiet=quiet)
     say = console(quiet=quiet or json)
     try:
         with progress(quiet=quiet or json) as callback:

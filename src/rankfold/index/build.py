@@ -56,8 +56,7 @@ def build(
     length 1.
     """
     began = perf_counter()
-    if not 0 < target <= 1:
-        raise UserError(f"`recall` must be above 0 and at most 1, got {target:g}", hint="try .98")
+    check_target(target)
     given = None if kind == "exact" else sample_queries(2 * SAMPLE_QUERIES)
     own = None
     if given is None:
@@ -80,6 +79,12 @@ def build(
         recall = measure(index, exact, others, own) if len(others) else {}
     about |= {"recall": recall, "seconds": round(perf_counter() - began, 2), **index.about()}
     return MeasuredIndex(index, about)
+
+
+def check_target(recall: float) -> None:
+    """A UserError unless it is the share of a whole."""
+    if not 0 < recall <= 1:
+        raise UserError(f"`recall` must be above 0 and at most 1, got {recall:g}", hint="try .98")
 
 
 def find_kind(name: str) -> Kind:

@@ -50,7 +50,7 @@ def _add_index(
 ) -> dict[str, Any]:
     folder = storage.read(path, "model", full=True)
     with storage.check_contents(folder.path):
-        searcher = _ranker(folder).searcher
+        searcher = open_ranker(folder).searcher
     make = partial(indexes.build, kind, target=recall, seed=seed)
     candidates, budget = searcher.model.tensors["candidates"], searcher.memory_budget
     progress(f"building the {kind} index", 0.0)
@@ -64,7 +64,8 @@ def _add_index(
     return {name: saved.about(name) for name in built}
 
 
-def _ranker(folder: storage.Folder) -> Ranker:
+def open_ranker(folder: storage.Folder) -> Ranker:
+    """The model of a folder; a UserError if it has no vectors to search."""
     if kind_of(folder) == "graded":
         raise UserError(
             f"{folder.path} grades rows and has no vectors to search",

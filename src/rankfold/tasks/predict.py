@@ -90,7 +90,7 @@ def predict(
     """
     model = model if isinstance(model, Ranker | Grader) else load(model)
     if out is not None:
-        _check_file(Path(out))
+        check_file(Path(out))
     with storage.scratch() as scratch:
         reading = Reading(scratch, progress=progress)
         if isinstance(model, Grader):
@@ -104,7 +104,7 @@ def predict(
     return Prediction(done, table)
 
 
-def _check_file(out: Path) -> None:
+def check_file(out: Path) -> None:
     """A UserError unless results can be written to ``out``."""
     if out.is_dir():
         raise UserError(f"cannot write {out}: it is a folder", hint="name a file")

@@ -42,27 +42,37 @@ class Outcome:
 @contextmanager
 def open_folder(plan: ComparePlan) -> Iterator[None]:
     """Create or open the folder of a comparison and lock it; a UserError for another plan."""
-    if (plan.out / storage.MANIFEST).exists():
-        saved = storage.read(plan.out, "comparison").manifest["plan"]
-        check_same(f"{plan.out} {_HOLDS}", saved, plan.identity(), _HINT)
-    else:
+    check_folder(plan)
+    if not (plan.out / storage.MANIFEST).exists():
         plan.out.absolute().parent.mkdir(parents=True, exist_ok=True)
         storage.write(plan.out, "comparison", {"plan": plan.identity()}, {})
     with storage.locked(plan.out):
         for entry in plan.entries:
-            _check_entry(plan, entry)
+            home = home_of(plan, entry)
+            unfinished = home.exists() and any(home.glob("*/")) and not _finished(plan, entry)
+            if unfinished and not _belongs(home / _BEGUN, entry):
+                remove(home)
         yield
 
 
-def _check_entry(plan: ComparePlan, entry: Entry) -> None:
-    """Refuse finished parts of another entry; remove unfinished ones."""
-    home = home_of(plan, entry)
-    folders = sorted(home.glob("*/")) if home.exists() else []
-    finished = [f for f in folders if f.name == "tuned" or f.name.startswith("seed-")]
-    for folder in finished:
-        check_same(f"{home} {_HOLDS}", _identity_in(folder), entry.identity(), _HINT)
-    if folders and not finished and not _belongs(home / _BEGUN, entry):
-        remove(home)
+def check_folder(plan: ComparePlan) -> None:
+    """A UserError if the folder holds another comparison, or finished parts of another entry."""
+    if not (plan.out / storage.MANIFEST).exists():
+        if plan.out.absolute().parent.exists():  # otherwise it is made
+            storage.check_writable(plan.out, "comparison")
+        return
+    saved = storage.read(plan.out, "comparison").manifest["plan"]
+    check_same(f"{plan.out} {_HOLDS}", saved, plan.identity(), _HINT)
+    for entry in plan.entries:
+        for folder in _finished(plan, entry):
+            what = f"{home_of(plan, entry)} {_HOLDS}"
+            check_same(what, _identity_in(folder), entry.identity(), _HINT)
+
+
+def _finished(plan: ComparePlan, entry: Entry) -> list[Path]:
+    """The folders of the finished parts of an entry."""
+    folders = sorted(home_of(plan, entry).glob("*/"))
+    return [one for one in folders if one.name == "tuned" or one.name.startswith("seed-")]
 
 
 def begin(plan: ComparePlan, entry: Entry) -> None:

@@ -4,12 +4,15 @@ A figure that is not known is None; it is never guessed.
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeVar
 
 from rankfold.errors import format_bytes
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,13 @@ class Outline:
             "seconds_from": self.seconds_from,
             "notes": self.notes,
         }
+
+
+def timed(task: Callable[[], T]) -> tuple[T, float]:
+    """What a task gives, and its seconds. It runs twice: the first time also loads modules."""
+    task()
+    began = perf_counter()
+    return task(), perf_counter() - began
 
 
 def short_of(memory: int | None, free: int, writes: Iterable[Written]) -> list[str]:

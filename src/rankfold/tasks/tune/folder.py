@@ -22,6 +22,7 @@ from rankfold.training.checkpoint import check_same
 if TYPE_CHECKING:
     import optuna
 
+_NAME = "rankfold"  # of the study
 _STUDY, TRIALS, _BEST, MODEL = "study.db", "trials.csv", "best.toml", "model"
 _UNPRUNED_TRIALS = 4  # the first trials are never pruned
 _UNPRUNED_STEPS = 3  # the first steps of a trial are never pruned
@@ -29,25 +30,65 @@ _UNPRUNED_STEPS = 3  # the first steps of a trial are never pruned
 
 def make_folder(folder: Path) -> Path:
     """Make the folder of a search if it is missing; a UserError if it holds other files."""
+    check_folder(folder)
     try:
         folder.mkdir(exist_ok=True)
-        foreign = not (folder / _STUDY).exists() and any(folder.iterdir())
-    except FileNotFoundError:
-        raise UserError(f"there is no folder {folder.parent}", hint="create it first") from None
     except OSError as error:
-        raise UserError(
-            f"cannot write into {folder}: {error.strerror}", hint="choose another --out"
-        ) from None
+        raise _not_writable(folder, error) from None
+    return folder
+
+
+def check_folder(folder: Path) -> None:
+    """A UserError if a search cannot be in the folder: it holds other files."""
+    storage.check_destination(folder)
+    try:
+        foreign = folder.exists() and not (folder / _STUDY).exists() and any(folder.iterdir())
+    except OSError as error:
+        raise _not_writable(folder, error) from None
     if foreign:
         raise UserError(
             f"{folder} holds files that are not of a search", hint="choose another --out"
         )
-    return folder
+
+
+def _not_writable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write into {folder}: {error.strerror}", hint="choose another --out")
+
+
+def read_trials(plan: TunePlan) -> list[Trial]:
+    """The finished trials of the folder, which stays as it is."""
+    if not (plan.folder / _STUDY).exists():
+        return []
+    with _database(plan) as database:
+        study = import_optuna().load_study(study_name=_NAME, storage=database)
+        _check_same_search(plan, study)
+        return trials_of(study)
 
 
 @contextmanager
 def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
     """Open or create the study of the folder; unfinished trials are marked as failed."""
+    optuna = import_optuna()
+    with _database(plan) as database:
+        first_step = _UNPRUNED_STEPS + 1  # steps count from 1
+        pruner = optuna.pruners.MedianPruner(_UNPRUNED_TRIALS, first_step)
+        study = optuna.create_study(
+            storage=database,
+            study_name=_NAME,
+            direction="maximize",
+            pruner=pruner,
+            load_if_exists=True,
+        )
+        if "search" not in study.user_attrs:
+            study.set_user_attr("search", plan.identity())
+        _check_same_search(plan, study)
+        for unfinished in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+            study.tell(unfinished.number, state=optuna.trial.TrialState.FAIL)
+        yield study
+
+
+@contextmanager
+def _database(plan: TunePlan) -> Iterator[optuna.storages.RDBStorage]:
     optuna = import_optuna()
     path = quote(str((plan.folder / _STUDY).absolute()))
     try:
@@ -55,19 +96,7 @@ def open_study(plan: TunePlan) -> Iterator[optuna.Study]:
     except Exception as error:
         raise _not_usable(plan, error) from error
     try:
-        first_step = _UNPRUNED_STEPS + 1  # steps count from 1
-        pruner = optuna.pruners.MedianPruner(_UNPRUNED_TRIALS, first_step)
-        study = optuna.create_study(
-            storage=database,
-            study_name="rankfold",
-            direction="maximize",
-            pruner=pruner,
-            load_if_exists=True,
-        )
-        _check_same_search(plan, study)
-        for unfinished in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
-            study.tell(unfinished.number, state=optuna.trial.TrialState.FAIL)
-        yield study
+        yield database
     except optuna.exceptions.StorageInternalError as error:
         raise _not_usable(plan, error) from error
     finally:
@@ -91,13 +120,10 @@ def import_optuna() -> Any:
 
 
 def _check_same_search(plan: TunePlan, study: optuna.Study) -> None:
-    """A UserError if the study is of another search; a new study is marked with this one."""
-    saved = study.user_attrs.get("search")
-    if saved is None:
-        study.set_user_attr("search", plan.identity())
-    else:
-        hint = "choose another --out, or give the values of that search"
-        check_same(f"{plan.folder} is a search", saved, plan.identity(), hint)
+    """A UserError if the study is of another search."""
+    saved = study.user_attrs.get("search", plan.identity())
+    hint = "choose another --out, or give the values of that search"
+    check_same(f"{plan.folder} is a search", saved, plan.identity(), hint)
 
 
 def trials_of(study: optuna.Study) -> list[Trial]:
