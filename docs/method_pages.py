@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from statistics import mean
+from textwrap import indent
 from typing import Any
 
 from rankfold.config import describe_values, list_settings
@@ -62,12 +63,19 @@ def page(name: str) -> str:
     """The page of a method."""
     method, known = METHODS[name], advice().get(name, {})
     lines = [f"# {name}", "", f"{method.summary[0].upper()}{method.summary[1:]}.", ""]
-    lines += [*_example(name), ""]
+    lines += [*_example(name), "", "## When to use it", ""]
     for key, title in (("use", "When"), ("avoid", "When not"), ("cost", "Cost")):
         if key in known:
             text = known[key]
             lines += [f"**{title}.** {text}" if key == "cost" else f"**{title}:** {text}", ""]
-    lines += ["| | |", "|---|---|", *(f"| {left} | {right} |" for left, right in _facts(name)), ""]
+    lines += [
+        "## In short",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {left} | {right} |" for left, right in _facts(name)),
+        "",
+    ]
     if "formula" in known:
         lines += ["## Formula", "", formula(known["formula"]), ""]
     if (RESULTS / f"gowalla-{name}-64.json").exists() or (
@@ -78,13 +86,25 @@ def page(name: str) -> str:
 
 
 def _example(name: str) -> list[str]:
-    if METHODS[name].data_kind == "graded":
-        use = "rankfold predict model new.csv --fpr .01 --out graded.parquet"
-        return [f"    rankfold fit {name} data --out model\n    {use}"]
-    question = (
-        '--text "screen stays black"' if METHODS[name].data_kind == "texts" else "--query alice"
+    kind = METHODS[name].data_kind
+    command = f"rankfold fit {name} data --out model\n"
+    python = (
+        f'import rankfold as rf\n\nmodel = rf.fit("{name}", rf.load_data("data"), out="model")\n'
     )
-    return [f"    rankfold fit {name} data --out model\n    rankfold search model {question}"]
+    if kind == "graded":
+        command += "rankfold predict model new.csv --fpr .01 --out graded.parquet"
+        python += 'graded = model.predict("new.csv", fpr=0.01)'
+    elif kind == "texts":
+        command += 'rankfold search model --text "screen stays black"'
+        python += 'print(model.search(text="screen stays black").keys)'
+    else:
+        command += "rankfold search model --query alice"
+        python += 'print(model.search("alice").keys)'
+    return [*_tab("Command line", "sh", command), "", *_tab("Python", "python", python)]
+
+
+def _tab(title: str, language: str, code: str) -> list[str]:
+    return [f'=== "{title}"', "", *indent(f"```{language}\n{code}\n```", "    ").split("\n")]
 
 
 def _facts(name: str) -> list[tuple[str, str]]:

@@ -22,6 +22,19 @@ import sampler_page
 from rankfold import __version__
 
 WORKER = "https://unpkg.com/iframe-worker/shim"
+WEIGHTS = {  # of pages in a search; the first that a path starts with
+    "guide/questions": 2.0,
+    "guide/errors": 1.5,
+    "guide/": 1.5,
+    "methods/choose": 1.5,
+    "methods/": 1.2,
+    "reference/settings": 0.2,
+    "reference/tables": 0.2,
+    "reference/processes": 0.2,
+    "reference/": 0.7,
+    "decisions/": 0.1,
+    "gallery/": 0.1,
+}
 
 
 def on_config(config: Any) -> Any:
@@ -48,6 +61,14 @@ def on_files(files: Any, config: Any) -> Any:
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> None:
+    """Guides come before reference in a search, and decisions last."""
+    del markdown, config, files
+    path = page.file.src_uri
+    weight = next((WEIGHTS[start] for start in WEIGHTS if path.startswith(start)), 1.0)
+    page.meta.setdefault("search", {"boost": weight})
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

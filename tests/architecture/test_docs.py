@@ -90,6 +90,17 @@ def test_diagnosis_has_a_section_with_its_picture_and_an_answer(name: str) -> No
     assert f"[{name}](#{name})" in page
 
 
+def test_error_messages_are_those_of_the_code() -> None:
+    """Each part of a message between its dots occurs in the source, as one string."""
+    source = " ".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    source = re.sub(r'"\s*\n\s*f?"', "", source)  # strings that go on in the next line
+    page = (DOCS / "guide/errors.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    parts = [part.strip() for message in messages for part in message.split("...")]
+    assert len(messages) > 20
+    assert [part for part in parts if part not in source] == []
+
+
 def test_links_lead_to_pages(generated: dict[str, str]) -> None:
     pages = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
     known = {*pages, *generated, *GENERATED}
