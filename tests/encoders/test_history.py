@@ -104,7 +104,7 @@ def test_recent_choices_count_more() -> None:
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_a_later_choice_does_not_change_an_earlier_state(pooling: str) -> None:
-    pool = make_pool(replace(SPEC, pooling=pooling), rng())  # type: ignore[arg-type]
+    pool = make_pool(replace(SPEC, pooling=pooling), rng())
     given, counts = torch.randn(2, 7, WIDTH, generator=rng(1)), torch.tensor([7, 7])
     before = pool(given, counts, 0.0)
     for place in range(7):

@@ -7,7 +7,6 @@ without times, those before it in a random order, or all others for their mean.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,6 @@ from rankfold.encoders.towers import FeatureVectors, Tower, small_linear
 from rankfold.errors import UserError
 from rankfold.types import Batch, Features, Interactions
 
-Pooling = Literal["mean", "recent", "attention"]
 _POSITION_STD = 0.02  # of a coordinate
 _HIDDEN_FACTOR = 2  # hidden width / width
 _BLOCK = 2**18  # places of padded histories encoded at a time
@@ -29,7 +27,7 @@ _BLOCK = 2**18  # places of padded histories encoded at a time
 class PoolSpec:
     """How a history becomes a vector."""
 
-    pooling: Pooling
+    pooling: str  # a key of ``POOLINGS``
     width: int
     history_length: int  # the latest choices that are read
     half_life: float
@@ -70,6 +68,7 @@ class History(nn.Module):
         assert batch.sequences is not None
         ids, holds = padded(batch.sequences)
         counts = batch.sequences.counts()
+        self.pool.train()
         states = self.pool(self._read(ids) * holds[..., None], counts, self.spec.dropout)
         learnt = holds.clone()
         learnt[:, 0] &= self.reads_first
@@ -81,6 +80,11 @@ class History(nn.Module):
         """The table with a row per candidate."""
         own = self.candidates
         return own if isinstance(own, nn.Embedding) else own.own
+
+    @property
+    def draws(self) -> bool:
+        """Whether the pool may draw from torch's global generators."""
+        return not isinstance(self.pool, Mean | Recent)
 
     @property
     def reads_first(self) -> bool:
@@ -101,18 +105,19 @@ class History(nn.Module):
 
 
 def encode_histories(
-    pool: "Mean | Recent | Attention", read: Callable[[Tensor], Tensor], histories: Interactions
+    pool: nn.Module, read: Callable[[Tensor], Tensor], histories: Interactions
 ) -> Tensor:
     """Queries by what they chose, with the vectors that ``read`` returns; [B, D].
 
     An empty history has zeros.
     """
-    counts = histories.counts()
+    pool.eval()
+    counts, most = histories.counts(), getattr(pool, "longest", None)
     longest = int(counts.max()) if len(counts) else 0
     step, parts = max(1, _BLOCK // (longest + 1)), []
     for start in range(0, max(len(counts), 1), step):
         part = histories.part(start, min(start + step, len(counts)))
-        sequences = in_order(part, pool.longest)
+        sequences = in_order(part, most)
         ids, holds = padded(sequences, spare=1)
         filled = sequences.counts()
         states = pool(read(ids) * holds[..., None], filled + 1, 0.0)
@@ -123,29 +128,20 @@ def encode_histories(
 # ---------------------------------------------------------------------------------- pools
 
 
-def make_pool(spec: PoolSpec, rng: torch.Generator) -> "Mean | Recent | Attention":
-    """The function of histories that a spec describes."""
-    if spec.pooling == "attention":
-        return Attention(spec, rng)
-    if spec.pooling == "mean":
-        return Mean(spec)
-    if not spec.by_time:
-        raise UserError(
-            "pooling=recent needs the times of pairs, which this data lacks",
-            hint="prepare it with --time-column NAME, or set pooling=mean",
-        )
-    return Recent(spec)
+def make_pool(spec: PoolSpec, rng: torch.Generator) -> nn.Module:
+    """The function of histories that a spec describes.
+
+    Parameters that a module draws from torch's global generator follow from ``rng``, too.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(rng.initial_seed())
+        return POOLINGS[spec.pooling](spec, rng)
 
 
 class Mean(nn.Module):
-    """The mean of the choices before each place; without times that of all other choices.
+    """The mean of the choices before each place; without times that of all other choices."""
 
-    Pools take vectors [Q, T, D], zeros behind the end of a sequence, with its length in ``counts``
-    [Q], and the rate of dropout. They return the state before each place [Q, T, D], zeros before
-    the first one.
-    """
-
-    def __init__(self, spec: PoolSpec) -> None:
+    def __init__(self, spec: PoolSpec, _rng: torch.Generator) -> None:
         super().__init__()
         self.by_time = spec.by_time
         self.longest = spec.history_length if spec.by_time else None
@@ -161,8 +157,13 @@ class Mean(nn.Module):
 class Recent(nn.Module):
     """The weighted mean of the choices before each place: weights halve every ``half_life``."""
 
-    def __init__(self, spec: PoolSpec) -> None:
+    def __init__(self, spec: PoolSpec, _rng: torch.Generator) -> None:
         super().__init__()
+        if not spec.by_time:
+            raise UserError(
+                "pooling=recent needs the times of pairs, which this data lacks",
+                hint="prepare it with --time-column NAME, or set pooling=mean",
+            )
         self.half_life, self.longest = spec.half_life, spec.history_length
 
     def forward(self, vectors: Tensor, counts: Tensor, rate: float) -> Tensor:  # noqa: ARG002
@@ -224,3 +225,13 @@ class _Layer(nn.Module):
         states = states + dropout(self.writes(joined), rate)
         hidden = dropout(gelu(self.opens(self.norms[1](states))), rate)
         return states + dropout(self.closes(hidden), rate)
+
+
+Pool = Callable[[PoolSpec, torch.Generator], nn.Module]
+"""``(spec, generator) -> module``, called with vectors of choices, oldest first [Q, T, D], zeros
+behind the end of a sequence, the length of each in ``counts`` [Q], and the rate of dropout, 0 in
+search. It returns the state before each place, which may depend on earlier places alone; [Q, T, D],
+zeros before the first. Its ``longest``, if it has one, is how many of the latest choices it reads.
+"""
+
+POOLINGS: dict[str, Pool] = {"mean": Mean, "recent": Recent, "attention": Attention}

@@ -46,7 +46,11 @@ def modules_of(method: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """The modules of a method and its encoders, by their names, without those of rankfold."""
     homes = {
         name: _registered.get(name) or _home(registry[name])
-        for name in (method, *str(settings.get("encoder", "")).split("+"))
+        for name in (
+            method,
+            *str(settings.get("encoder", "")).split("+"),
+            str(settings.get("pooling", "")),
+        )
         for registry in _registries()
         if name in registry
     }
@@ -74,7 +78,8 @@ def _home(part: Any) -> str | None:
 def _registries() -> tuple[Mapping[str, Any], ...]:
     """Methods and encoders by name."""
     from rankfold.encoders.bag_encoder import TEXT_ENCODERS
+    from rankfold.encoders.history import POOLINGS
     from rankfold.encoders.rows import ROW_ENCODERS
     from rankfold.methods import METHODS
 
-    return METHODS, TEXT_ENCODERS, ROW_ENCODERS
+    return METHODS, TEXT_ENCODERS, ROW_ENCODERS, POOLINGS

@@ -84,6 +84,14 @@ class Searcher:
             return self.of_vectors(self.model.tensors["queries"][rows], k, filter, histories)
         return self.of_texts(self._texts_of(rows), k, filter)
 
+    def of_known(
+        self, rows: Tensor, histories: Interactions, k: int, filter: Filter = NO_FILTER
+    ) -> TopK:
+        """The k best candidates of the model's queries ``rows`` [B] after other histories."""
+        assert self.opened.known is not None
+        candidates = self.model.tensors["candidates"]
+        return self.of_vectors(self.opened.known(rows, histories).to(candidates), k, filter)
+
     def of_histories(self, rows: Interactions, k: int, filter: Filter = NO_FILTER) -> TopK:
         """The k best candidates of new queries; row b of ``rows`` is the history of query b."""
         search = self.opened.search_histories

@@ -251,11 +251,34 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
         now = arrange(seen, torch.where(is_changed, torch.arange(len(is_changed)), -1))
         now = now if known.grades is not None else replace(now, grades=None)
         tensors |= history_tensors(known.union(now))
-    if (encode := METHODS[model.method].open(model).histories) is not None:
-        vectors = encode(seen.select(changed)).to(tensors["queries"])
-        tensors["queries"] = tensors["queries"].index_copy(0, changed, vectors)
+    if METHODS[model.method].open(model).histories is not None:
+        tensors["queries"] = _read_again(model, seen, changed)
     tensors[_FOLDED_IN] = tensors.get(_FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
     return replace(model, tensors=tensors)
+
+
+def read_seen(ranker: Ranker, rows: Tensor) -> Ranker:
+    """The ranker whose queries ``rows`` answer by all pairs that it has seen.
+
+    Only where queries are what they chose: the others need a fit.
+    """
+    model = ranker.model
+    if len(rows) == 0 or not METHODS[model.method].answers_with(model.config):
+        return ranker
+    tensors = {**model.tensors, "queries": _read_again(model, ranker.seen, rows)}
+    return replace(ranker, model=replace(model, tensors=tensors))
+
+
+def _read_again(model: Model, seen: Interactions, rows: Tensor) -> Tensor:
+    """The vectors of all queries, those of ``rows`` by all that they have seen."""
+    opened, queries = METHODS[model.method].open(model), model.tensors["queries"]
+    histories = seen.select(rows)
+    if opened.known is not None:
+        vectors = opened.known(rows, histories)
+    else:
+        assert opened.histories is not None
+        vectors = opened.histories(histories)
+    return queries.index_copy(0, rows, vectors.to(queries))
 
 
 # ---------------------------------------------------------------------------------- extend

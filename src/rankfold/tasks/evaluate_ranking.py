@@ -119,6 +119,8 @@ def evaluate_ranking(
     searcher = Searcher(ranker.model, matched.train, memory_budget, data.query_texts, build)
     if comm.size > 1:
         searcher.popularity = comm.sum(matched.train.candidate_counts())
+    if given is None and searcher.opened.known is not None:  # its queries are what they chose
+        matched = _with_histories(matched, ranker, data, split)
     places = None if by_text else matched.places
     ranks = popularity_ranks(specs, searcher)
     taste = train_taste(specs, matched.train)
@@ -128,7 +130,8 @@ def evaluate_ranking(
     tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm, taste)
     groups = groups_of(counts) if strata else {}
     parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}
-    for block, ids in lists(searcher, matched.seen, rows, specs, places, progress, given):
+    now = matched.histories
+    for block, ids in lists(searcher, matched.seen, rows, specs, places, progress, given, now):
         truth = matched.truth.select(block)
         tally.add(ids, truth, block)
         for part in parts.values():
@@ -177,6 +180,7 @@ class _Matched(NamedTuple):
     given: Interactions | None  # the model's columns only
     places: Tensor  # the model's row of each query of the data, -1: unknown
     columns: Tensor  # the truth's column of each candidate of the data
+    histories: Interactions | None = None  # what each query chose before; None: the model knows
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of the data's candidates, by the truth's columns; 0 for the others."""
@@ -198,6 +202,20 @@ def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
         seen, train = renumber(seen, columns, n), renumber(train, columns, n)
         given = None if given is None else renumber(given, columns, n)
     return _Matched(truth, seen, train, given, places, columns)
+
+
+def _with_histories(matched: _Matched, ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
+    """With all that the queries chose before the split, validation too when test is scored.
+
+    Data without times cannot give them to a model that reads them in order: it has its own.
+    """
+    chosen = replace(data, excluded=None).seen(split)
+    if not ranker.model.notes.get("by_time"):
+        chosen = replace(chosen, times=None)
+    elif chosen.times is None:
+        return matched
+    n = len(ranker.candidates)
+    return matched._replace(histories=renumber(chosen, matched.columns, n))
 
 
 def _in_tokens_of(ranker: Ranker, data: Dataset) -> Dataset:

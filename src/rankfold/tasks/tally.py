@@ -125,11 +125,13 @@ def lists(
     places: Tensor | None,
     progress: Progress,
     given: Interactions | None = None,
+    now: Interactions | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of the rows, and their lists; [B], [B, K].
 
     The lists are those of the histories in ``given``, if there are any, else those of the model's
-    queries ``places``; None: the rows themselves.
+    queries ``places``; None: the rows themselves. ``now`` has what these have chosen by now, for
+    models that read it.
     """
     depth = min(max(spec.k for spec in specs), seen.n_candidates)
     step = block_rows(depth, searcher.memory_budget)
@@ -139,7 +141,11 @@ def lists(
         if given is not None:
             top = searcher.of_histories(given.select(block), depth, hidden)
         else:
-            top = searcher.of_queries(block if places is None else places[block], depth, hidden)
+            known = block if places is None else places[block]
+            if now is None:
+                top = searcher.of_queries(known, depth, hidden)
+            else:
+                top = searcher.of_known(known, now.select(block), depth, hidden)
         yield block, top.ids.cpu()
         progress("evaluating", min(1.0, (start + step) / len(rows)))
 

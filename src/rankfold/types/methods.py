@@ -294,6 +294,9 @@ class Opened:
     """
 
     histories: Callable[[Interactions], Tensor] | None = None  # vectors of new queries, [B, D]
+    known: Callable[[Tensor, Interactions], Tensor] | None = None
+    """Beside ``histories``, for models whose queries are what they chose: vectors of the model's
+    queries ``rows`` [B] after these histories, with their features; [B, D]."""
     texts: Callable[[Texts, Side], Tensor] | None = None  # vectors of either side, [n, D]
     features: Callable[[Features, Side], Tensor] | None = None  # vectors of new rows, [n, D]
     rows: Callable[[Graded], Tensor] | None = None  # scores [n]: a higher grade scores higher

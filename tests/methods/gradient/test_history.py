@@ -7,15 +7,17 @@ import polars as pl
 import pytest
 import torch
 from planted import groups
+from torch import Tensor, nn
 
 import rankfold as rf
+from rankfold.encoders.history import POOLINGS, PoolSpec
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
 from rankfold.training import checkpoint
 from rankfold.types import Dataset, Interactions, Vocabulary
 
-POOLINGS = ["mean", "recent", "attention"]
+BUILT_IN = ["mean", "recent", "attention"]
 SMALL = {"encoder": "history", "width": 8, "history_length": 8}
 
 
@@ -49,14 +51,13 @@ def test_attention_learns_what_comes_next(walker: Ranker) -> None:
     assert walker.search(history=[27, 28, 29], k=1).keys == [[0]]
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", BUILT_IN)
 @pytest.mark.parametrize("name", ["softmax", "bir", "xir", "bpr", "bce"])
 def test_a_history_has_the_vector_of_its_query(name: str, pooling: str) -> None:
     ranker = fitted(name, pooling=pooling)
     encode = METHODS[name].open(ranker.model).histories
     assert encode is not None
-    train = walked().split("train")
-    torch.testing.assert_close(encode(train), ranker.model.tensors["queries"])
+    torch.testing.assert_close(encode(ranker.seen), ranker.model.tensors["queries"])
 
 
 @pytest.mark.parametrize("name", ["sampled", "full", "uib", "ssl-pop", "g-tower", "mns"])
@@ -88,8 +89,57 @@ def test_cosines_temperatures_and_biases() -> None:
         ranker = fitted("bce", pooling="attention", **more)
         encode = METHODS["bce"].open(ranker.model).histories
         assert encode is not None
-        train = walked().split("train")
-        torch.testing.assert_close(encode(train), ranker.model.tensors["queries"])
+        torch.testing.assert_close(encode(ranker.seen), ranker.model.tensors["queries"])
+
+
+def test_a_known_query_answers_by_its_latest_choice(walker: Ranker) -> None:
+    """Validation pairs are held out from training; what is asked or scored later reads them."""
+    data = walked()
+    assert rf.evaluate(walker, data, split="test", metrics=["hit@1"])["hit@1"] > 0.9
+    assert rf.evaluate(walker, data, split="validation", metrics=["hit@1"])["hit@1"] > 0.9
+    assert walker.search(0, k=1).keys == [[7]]  # it chose 0 to 6, 6 in validation
+    same = rf.evaluate(walker, rf.prepare(chains()), split="validation", metrics=["hit@1"])
+    assert same.queries > 0  # data without times: by what the model has seen
+
+
+def test_add_keeps_the_features_of_a_query() -> None:
+    rows = pl.DataFrame({"query": [*range(90)], "kind": [f"k{n % 3}" for n in range(90)]})
+    model = fitted(data=rf.prepare(chains(), split="last", query_features=rows))
+    grown = model.add(pl.DataFrame({"query": [4, 999], "candidate": [1, 1]}))
+    opened = METHODS["softmax"].open(model.model)
+    assert opened.histories is not None
+    assert opened.features is not None
+    longer = grown.seen.select(grown.queries.rows([4, 999], "query"))
+    own = opened.features(model.read_features([{"kind": "k1"}]), "query")
+    expected = opened.histories(longer) + torch.cat([own, torch.zeros_like(own)])
+    found = grown.model.tensors["queries"][grown.queries.rows([4, 999], "query")]
+    torch.testing.assert_close(found, expected)
+
+
+class Latest(nn.Module):
+    """A module of a user: the state before a place is a map of the choice before it."""
+
+    def __init__(self, spec: PoolSpec, _rng: torch.Generator) -> None:
+        super().__init__()
+        self.map = nn.Linear(spec.width, spec.width)
+
+    def forward(self, vectors: Tensor, _counts: Tensor, rate: float) -> Tensor:
+        states = nn.functional.dropout(self.map(vectors[:, :-1]), rate, self.training)
+        return torch.cat([torch.zeros_like(vectors[:, :1]), states], dim=1)
+
+
+def test_a_module_of_a_user_is_a_pooling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POOLINGS, "latest", Latest)
+    model = fitted(pooling="latest", epochs=20, lr=0.02)
+    assert model.search(history=[9, 4], k=1).keys == [[5]]
+    model.save(tmp_path / "model")
+    assert rf.load(tmp_path / "model").search(history=[9, 4], k=1).keys == [[5]]
+    monkeypatch.delitem(POOLINGS, "latest")
+    with pytest.raises(UserError, match="'latest' of the module") as caught:
+        rf.load(tmp_path / "model")
+    assert "--import" in str(caught.value.hint)
+    with pytest.raises(UserError, match="`pooling` must be one of mean, recent, attention"):
+        fitted(pooling="latest")
 
 
 def test_saved_loaded_and_resumed(tmp_path: Path, walker: Ranker) -> None:

@@ -14,7 +14,10 @@ from rankfold.errors import UserError
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Input, Interactions, Model, Run
 
+BY_FEATURES = "queries_by_features"
+"""Tensor of a model: what the features of each query add to its history."""
 _POOL = "history."  # prefix of the names of a pool's tensors in a model
+_ROW_BLOCK = 2**16  # rows encoded at a time
 _SETTINGS = ("pooling", "width", "history_length", "half_life", "layers", "heads", "dropout")
 
 
@@ -62,6 +65,14 @@ def _spec(config: Mapping[str, Any], *, by_time: bool) -> PoolSpec:
 def tensors_of(encoder: History) -> dict[str, Tensor]:
     """The parameters of the pool, as tensors of a model."""
     return {_POOL + name: tensor.clone() for name, tensor in encoder.pool.state_dict().items()}
+
+
+@torch.no_grad()
+def by_features(encoder: History, n_queries: int) -> Tensor:
+    """What features add to the histories of all queries; [M, D]."""
+    assert encoder.known is not None
+    blocks = torch.arange(n_queries, device=encoder.chosen.offsets.device).split(_ROW_BLOCK)
+    return torch.cat([encoder.known(rows).float() for rows in blocks])
 
 
 def open_model(model: Model) -> Callable[[Interactions], Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.encoders.history import History, Pooling
+from rankfold.encoders.history import POOLINGS, History
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import MIN_NORM, Biased, Scaled, Tables
 from rankfold.encoders.towers import FeatureVectors, RowRange, Tower, Towers
@@ -57,8 +57,9 @@ class EncoderConfig(Training):
     encoder: EncoderKind = setting(
         "tables", help="a vector per row; towers: also features; history: of what a query chose"
     )
-    pooling: Pooling = setting(
+    pooling: str = setting(
         "mean",
+        choices=POOLINGS,
         help="pooling of a history; recent: later choices count more; attention: a transformer",
     )
     history_length: int = setting(
@@ -197,7 +198,7 @@ def query_batches(encoder: Encoder, rows: Interactions, config: Any, comm: Comm)
 def has_dropout(encoder: Encoder) -> bool:
     """Whether an encoder draws from torch's global generators."""
     inner = _innermost(encoder)
-    return isinstance(inner, History) and inner.spec.pooling == "attention"
+    return isinstance(inner, History) and inner.draws
 
 
 def _innermost(encoder: Encoder) -> Tables | Towers | History:
@@ -221,6 +222,7 @@ def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Inte
         notes["by_time"] = inner.spec.by_time
         if inner.known is not None:
             sides["query"] = inner.known, data.query_features
+            tensors[history.BY_FEATURES] = history.by_features(inner, rows.n_queries)
         sides["candidate"] = inner.candidates, data.candidate_features
     for side, (tower, features) in sides.items():
         if features is not None:
@@ -260,6 +262,7 @@ def gradient_method(
         "answers": ("features",),
         "answers_with": history.answers_with,
         "distributed": True,
+        "per_query": ("queries", history.BY_FEATURES),
     }
     return Method(summary, config, "interactions", fit, **{**shared, **declared})
 
@@ -293,8 +296,18 @@ def open_model(
     features = partial(encode, model) if has_tower else None
     if model.config.get("encoder") != "history":
         return Opened(features=features)
-    read = history.open_model(model)
-    return Opened(features=features, histories=lambda rows: _scored(model, read(rows), "query"))
+    read, own = history.open_model(model), model.tensors.get(history.BY_FEATURES)
+
+    def known(rows: Tensor, histories: Interactions) -> Tensor:
+        vectors = read(histories)
+        vectors = vectors if own is None else vectors + own[rows.to(own.device)]
+        return _scored(model, vectors, "query")
+
+    return Opened(
+        features=features,
+        histories=lambda rows: _scored(model, read(rows), "query"),
+        known=known,
+    )
 
 
 @torch.no_grad()

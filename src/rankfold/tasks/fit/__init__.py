@@ -29,6 +29,7 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.models.readme import DATA_SUMMARY, summary_of
 from rankfold.models.search import Filter
+from rankfold.models.update import read_seen
 from rankfold.samplers.known_positives import hits
 from rankfold.tasks.fit.plan import FitPlan, make_plan
 from rankfold.tasks.fit.run import (
@@ -296,6 +297,9 @@ def _make_ranker(plan: FitPlan, model: Model) -> Ranker:
     if not model.notes.get("by_time"):
         seen = replace(seen, times=None)
     features = data.candidate_features
-    return Ranker(
+    ranker = Ranker(
         model, data.queries, data.candidates, seen, data.excluded, features=features, **texts
     )
+    if data.validation is None or model.notes.get("refit"):
+        return ranker
+    return read_seen(ranker, data.split("validation").counts().nonzero().flatten())
