@@ -84,10 +84,21 @@ def solve_candidates(dense: Tensor, queries: Tensor) -> Tensor:
 
 
 def run(
-    make: Any, encode: Any, rows: Interactions, reg: float = REG, **options: Any
+    make: Any,
+    encode: Any,
+    rows: Interactions,
+    reg: float = REG,
+    *,
+    tolerance: float = 0.0,
+    **options: Any,
 ) -> list[Iterate]:
-    params = make(rows.n_queries, rows.n_candidates)
-    return list(newton_cg(encode, params, rows, reg, **options))
+    """The steps until the norm of the gradient is the tolerance."""
+    iterates = []
+    for iterate in newton_cg(encode, make(rows.n_queries, rows.n_candidates), rows, reg, **options):
+        iterates.append(iterate)
+        if iterate.gradient_norm <= tolerance:
+            break
+    return iterates
 
 
 @pytest.mark.parametrize(

@@ -186,10 +186,10 @@ def _describe_texts(entry: dict[str, Any], out: Console) -> None:
             f"{texts['max']:,}; empty: {texts['empty']:,}; keys without text: "
             f"{texts['without_text']:,}, without pairs: {texts['without_pairs']:,}"
         )
-        for found in texts.get("unseparated", []):
+        for script in texts.get("unseparated", []):
             out.print(
-                f"  {side} texts: {found['texts']:,} in the script {found['script']} have "
-                f"{found['words']:g} words each: nothing separates words, so only equal texts "
+                f"  {side} texts: {script['texts']:,} in the script {script['script']} have "
+                f"{script['words']:g} words each: nothing separates words, so only equal texts "
                 "match; separate them by spaces",
                 style="yellow",
             )

@@ -127,8 +127,8 @@ def _record(words: list[str], columns: Columns) -> dict[str, str | float | None]
     """The values of columns by name; an empty one is missing."""
     record: dict[str, str | float | None] = {}
     for word in words:
-        name, found, value = word.partition("=")
-        if not found or not name.strip():
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
             raise UserError(f"cannot read {word!r}", hint="write --features city=Rome")
         name, value = name.strip(), value.strip()
         record[name] = value or None
@@ -144,10 +144,10 @@ def _record(words: list[str], columns: Columns) -> dict[str, str | float | None]
 
 def _parse(word: str, mark: str, kind: type[T], example: str) -> tuple[str, T]:
     """A name and a number, which comes before a colon or behind an equals sign."""
-    left, found, right = word.partition(mark) if mark == ":" else word.rpartition(mark)
+    left, separator, right = word.partition(mark) if mark == ":" else word.rpartition(mark)
     number, name = (left, right) if mark == ":" else (right, left)
     try:
-        if found and name.strip():
+        if separator and name.strip():
             return name.strip(), kind(number)
     except ValueError:
         pass

@@ -20,15 +20,15 @@ DEPTH = 20  # results of each query that probabilities are learnt from
 _BINS = 10  # of the reliability diagram
 
 
-def learn(found: TopK, right: Tensor) -> dict[str, Any] | None:
+def learn(lists: TopK, right: Tensor) -> dict[str, Any] | None:
     """A note for ``at``, with the calibration error and the reliability of its bins.
 
     These are measured on lists that others calibrate: even ones by odd ones, and odd by even.
     ``right`` [B, K] are the results that are true. None without a right and a wrong result.
     """
-    valid = found.ids >= 0
-    scores, hits = found.scores[valid], right[valid]
-    even = (torch.arange(len(found.ids)) % 2 == 0)[:, None].expand_as(valid)[valid]
+    valid = lists.ids >= 0
+    scores, hits = lists.scores[valid], right[valid]
+    even = (torch.arange(len(lists.ids)) % 2 == 0)[:, None].expand_as(valid)[valid]
     if any(len(hits[side].unique()) < 2 for side in (even, ~even)):
         return None
     held_out = torch.empty(len(scores), dtype=torch.float64)
@@ -39,7 +39,7 @@ def learn(found: TopK, right: Tensor) -> dict[str, Any] | None:
     return {
         "scores": steps.scores.tolist(),
         "values": steps.values.tolist(),
-        "queries": len(found.ids),
+        "queries": len(lists.ids),
         "error": measured.error,
         "reliability": torch.stack([measured.probabilities, measured.shares], dim=1).tolist(),
     }

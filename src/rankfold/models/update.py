@@ -113,13 +113,7 @@ def forget(ranker: Ranker, queries: Sequence[Key]) -> Ranker:
         )
     if not queries:
         return ranker
-    left = torch.ones(len(ranker.queries), dtype=torch.bool)
-    left[ranker.queries.rows(queries, "query")] = False
-    if not bool(left.any()):
-        raise UserError(
-            f"the model has no queries besides these {len(left):,}",
-            hint="keep at least one, or remove the model's folder",
-        )
+    left = _left(ranker.queries, queries, "query")
     keys = ranker.queries.take(left.nonzero().flatten())
     fewer = _with_queries(ranker, Vocabulary.of(keys))
     removed = ranker.model.notes.get("removed", 0) + int((~left).sum())
@@ -136,19 +130,26 @@ def forget_candidates(ranker: Ranker, candidates: Sequence[Key]) -> Ranker:
             f"{ranker.model.method} cannot remove candidates without a fit",
             hint="exclude them from each search, or remove them from the data and fit again",
         )
-    left = torch.ones(len(ranker.candidates), dtype=torch.bool)
-    left[ranker.candidates.rows(candidates, "candidate")] = False
-    if not bool(left.any()):
-        raise UserError(
-            f"the model has no candidates besides these {len(left):,}",
-            hint="keep at least one, or remove the model's folder",
-        )
+    left = _left(ranker.candidates, candidates, "candidate")
     rows, texts = left.nonzero().flatten(), ranker.candidates.texts
     words = None if texts is None else texts.gather(rows.numpy())
     fewer = _with_candidates(ranker, Vocabulary.of(ranker.candidates.take(rows), words))
     removed = ranker.model.notes.get("removed_candidates", 0) + int((~left).sum())
     notes = {**fewer.model.notes, "removed_candidates": removed}
     return replace(fewer, model=replace(fewer.model, notes=notes))
+
+
+def _left(known: Vocabulary, removed: Sequence[Key], side: Side) -> Tensor:
+    """Which rows of a side are left without some keys; a UserError if none is."""
+    left = torch.ones(len(known), dtype=torch.bool)
+    left[known.rows(removed, side)] = False
+    if not bool(left.any()):
+        sides = {"query": "queries", "candidate": "candidates"}
+        raise UserError(
+            f"the model has no {sides[side]} besides these {len(left):,}",
+            hint="keep at least one, or remove the model's folder",
+        )
+    return left
 
 
 # ---------------------------------------------------------------------------------- rows

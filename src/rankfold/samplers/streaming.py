@@ -20,12 +20,12 @@ def hash_sizes(size: int | None) -> tuple[int, ...]:
     """
     if size is None:
         return HASH_SIZES
-    found: list[int] = []
-    while len(found) < len(HASH_SIZES):
+    sizes: list[int] = []
+    while len(sizes) < len(HASH_SIZES):
         if size > 1 and all(size % divisor for divisor in range(2, isqrt(size) + 1)):
-            found.append(size)
+            sizes.append(size)
         size += 1
-    return tuple(found)
+    return tuple(sizes)
 
 
 class Streaming(WholePool):

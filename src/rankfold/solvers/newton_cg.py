@@ -61,7 +61,7 @@ class Iterate(NamedTuple):
     state: State
 
 
-def newton_cg(  # noqa: PLR0913
+def newton_cg(
     encode: Callable[[Params], Vectors],
     params: Params,
     rows: Interactions,
@@ -69,14 +69,13 @@ def newton_cg(  # noqa: PLR0913
     *,
     form: LossForm = RG2,
     steps: int = 100,
-    tolerance: float = 0.0,
     curvature: Curvature | None = None,
     limits: NewtonLimits | None = None,
     state: State | None = None,
 ) -> Iterator[Iterate]:
-    """Descend until the norm of the gradient is ``tolerance`` or rounding hides progress.
+    """Descend until the gradient is 0 or rounding hides progress.
 
-    Yields nothing if the gradient is that small at the start.
+    Yields nothing if the gradient is 0 at the start.
 
     Args:
         encode: the vectors of all queries and of all candidates, for torch.func.
@@ -85,7 +84,6 @@ def newton_cg(  # noqa: PLR0913
         reg: of the plain regulariser.
         form: RG2 or RGx, and the extra weight of a pair.
         steps: the largest number of steps.
-        tolerance: the norm of the gradient at which to stop.
         curvature: ``hessian_product``; None: ``gauss_newton_product``.
         limits: of the conjugate gradients in a step.
         state: that of an iterate, to resume after it.
@@ -98,7 +96,7 @@ def newton_cg(  # noqa: PLR0913
     state = start(problem, flatten(params)) if state is None else state
     curvature, limits = curvature or gauss_newton_product, limits or NewtonLimits()
     for _ in range(steps):
-        if float(state["gradient"].norm()) <= tolerance:
+        if not bool(state["gradient"].any()):
             return
         before, state = state["loss"], newton_step(problem, state, curvature, limits)
         if not bool(state["loss"] < before):

@@ -101,14 +101,14 @@ def convert(column: pl.Series, *, words: bool) -> pl.Series | None:
 
 def copies(values: pl.DataFrame) -> dict[str, str]:
     """The columns with the same values as an earlier one, and that one; missing values count."""
-    found: dict[str, str] = {}
+    earlier: dict[str, str] = {}
     first: dict[object, str] = {}
     for column in (values[name] for name in values.columns if name != LINE):
         if not column.dtype.is_nested():
             other = first.setdefault((column.dtype, column.hash().sum()), column.name)
             if other != column.name and column.equals(values[other]):
-                found[column.name] = other
-    return found
+                earlier[column.name] = other
+    return earlier
 
 
 def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:

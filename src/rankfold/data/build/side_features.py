@@ -100,7 +100,7 @@ def describe(
         kind = "bags" if tokenizer is None else kind
         summary["texts"] = {"kind": kind, "tokens": n_tokens} | {
             side: _texts_summary(of_side, tables.texts.get(side), pairs, side)
-            | ({"unseparated": found} if (found := unseparated(words.get(side, ()))) else {})
+            | ({"unseparated": scripts} if (scripts := unseparated(words.get(side, ()))) else {})
             for side, of_side in texts.items()
         }
     return SideData(aligned, texts, tokenizer, n_tokens, words, summary)

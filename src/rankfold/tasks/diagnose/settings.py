@@ -3,8 +3,8 @@
 from rankfold.errors import UserError
 
 
-def sizes_of(name: str, words: str, *, least: int = 2) -> list[int]:
-    """Ascending whole numbers; a UserError for other words."""
+def sizes_of(name: str, words: str) -> list[int]:
+    """Two or more ascending whole numbers; a UserError for other words."""
     try:
         sizes = [int(word) for word in str(words).split(",")]
     except ValueError:
@@ -13,8 +13,8 @@ def sizes_of(name: str, words: str, *, least: int = 2) -> list[int]:
         raise UserError(
             f"`{name}` must be ascending whole numbers, got {words!r}", hint="write 256,1024,4096"
         )
-    if len(sizes) < least:
+    if len(sizes) < 2:
         raise UserError(
-            f"`{name}` needs at least {least} numbers, got {words!r}", hint="write 256,1024,4096"
+            f"`{name}` needs at least two numbers, got {words!r}", hint="write 256,1024,4096"
         )
     return sizes
