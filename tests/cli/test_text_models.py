@@ -165,7 +165,7 @@ def test_methods_show_their_data_kind(rankfold: Command) -> None:
         (("fit", "words", "data", "--out", "m", "--add", "data"), "cannot add pairs", "text"),
         (("extend", "own", "tags.csv"), "overlap cannot add candidates", "fit it again"),
         (("predict", "model", "x.csv", "--out", "o.parquet"), "cannot tell which", "--text-column"),
-        (("forget", "own", "1"), "overlap keeps the words of its queries", "fit again"),
+        (("forget", "own", "1"), "overlap has learnt from its queries", "fit again"),
     ],
 )
 def test_invalid_input_gets_an_error_with_a_hint(

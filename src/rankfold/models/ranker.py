@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -131,9 +131,8 @@ class Ranker:
             explain: also say which candidates of the history, or words of the text, raise each
                 score; a number: at most so many, True: 5.
         """
-        every: dict[By, Any] = {"queries": queries, "history": history, "features": features}
-        every |= {"text": text, "candidates": candidates}
-        given = {by: value for by, value in every.items() if value is not None}
+        every = zip(get_args(By), (queries, history, features, text, candidates), strict=True)
+        given = {by: value for by, value in every if value is not None}
         if len(given) != 1:
             raise UserError(
                 f"`search` takes one input, got {' and '.join(given) or 'none'}",

@@ -16,7 +16,7 @@ from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
-from rankfold.metrics import parse
+from rankfold.metrics import MetricSpec, parse
 from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import Searcher, find_index, ranks_by_text
@@ -34,7 +34,7 @@ from rankfold.tasks.tally import (
     sum_over_ranks,
     train_taste,
 )
-from rankfold.types import Dataset, Interactions, Progress, SplitName, Tabular
+from rankfold.types import Comm, Dataset, Interactions, Progress, SplitName, Tabular
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,7 @@ def evaluate_ranking(
     Each process ranks for its own queries; the values of all are then gathered.
     """
     comm = connect()
-    specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
-    if not specs:
-        raise UserError("`metrics` is empty", hint=f"default: {','.join(DEFAULT_METRICS)}")
+    specs = _parsed(metrics, comm)
     chosen = check_propensity(Propensity() if propensity is None else propensity)
     check_content(data)
     by_text = ranks_by_text(ranker.model)
@@ -101,7 +99,7 @@ def evaluate_ranking(
         _check_texts(ranker, data)
     build = find_index(index, ranker.model)
     matched = _match(ranker, data, split)
-    given = None if by_text else matched.given
+    given, places = (None, None) if by_text else (matched.given, matched.places)
     has_positive = matched.truth.counts() > 0
     known = (matched.places >= 0) | (by_text or given is not None)
     rows = torch.nonzero(has_positive & known).flatten()
@@ -121,12 +119,8 @@ def evaluate_ranking(
         searcher.popularity = comm.sum(matched.train.candidate_counts())
     if given is None and searcher.opened.known is not None:  # its queries are what they chose
         matched = _with_histories(matched, ranker, data, split)
-    places = None if by_text else matched.places
     ranks = popularity_ranks(specs, searcher)
     taste = train_taste(specs, matched.train)
-    if taste is not None and comm.size > 1:
-        wrong = next(spec for spec in specs if reads(spec) == "taste")
-        raise UserError(f"{wrong} needs all training pairs", hint="evaluate in one process")
     tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm, taste)
     groups = groups_of(counts) if strata else {}
     parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}
@@ -150,6 +144,17 @@ def evaluate_ranking(
         propensity=None if weights is None else chosen,
         strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
     )
+
+
+def _parsed(metrics: Sequence[str] | str, comm: Comm) -> list[MetricSpec]:
+    """The metrics, which this number of processes can measure."""
+    specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
+    if not specs:
+        raise UserError("`metrics` is empty", hint=f"default: {','.join(DEFAULT_METRICS)}")
+    wrong = next((spec for spec in specs if reads(spec) == "taste"), None)
+    if wrong is not None and comm.size > 1:
+        raise UserError(f"{wrong} needs all training pairs", hint="evaluate in one process")
+    return specs
 
 
 def test_pairs(ranker: Ranker, pairs: Dataset) -> Dataset:
