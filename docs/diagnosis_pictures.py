@@ -1,4 +1,4 @@
-"""The pictures and answers of ``docs/guide/diagnose.md``: every diagnosis on bundled data.
+"""The pictures and answers of ``docs/reference/diagnoses.md``: every diagnosis on bundled data.
 
     python docs/diagnosis_pictures.py            # all, some minutes; docs/figures/diagnose-NAME.svg
     python docs/diagnosis_pictures.py taylor     # one
@@ -23,7 +23,7 @@ from rankfold.tasks.diagnose import DIAGNOSES
 from rankfold.tasks.diagnose.result import DiagnosisResult
 
 OUT = Path(__file__).parent / "figures"
-PAGE = Path(__file__).parent / "guide" / "diagnose.md"
+PAGE = Path(__file__).parent / "reference" / "diagnoses.md"
 FITS: dict[str, dict[str, Any]] = {"siamesexml": {"encoder": "residual"}}  # the paper's
 _NAMES = "svg .name { paint-order: stroke; stroke-width: 4px; }\n"
 

@@ -91,46 +91,56 @@ def _hero(lanes: Sequence[tuple[str, str, str, list[str], str]], suffix: str, ac
     return _svg(width, height, "rankfold: recommend, label texts, grade", parts)
 
 
+TREE = (
+    ("Does a row have an ordered grade?", "cba", "few rows or images: ce, focal; tables: trees"),
+    ("Are the queries texts?", "siamesexml", "first label matters most: text-linear"),
+    ("Candidates without any pair?", "ssl-pop, towers", "features of candidates are needed"),
+    ("Under 50,000 candidates, no hurry?", "blend", "or ease alone: no vectors, no index"),
+    ("Replacing an iALS of another library?", "ials", "the same objective and settings"),
+)
+
+
 def tree(_folder: Path) -> None:
-    """Which method: a decision chart."""
-    asks = (
-        (
-            "Does a row have an ordered grade?",
-            "cba",
-            "few rows or images: ce, focal; tables: trees",
-        ),
-        ("Are the queries texts?", "siamesexml", "first label matters most: text-linear"),
-        ("Candidates without any pair?", "ssl-pop, towers", "features of candidates are needed"),
-        ("Under 50,000 candidates, no hurry?", "blend", "or ease alone: no vectors, no index"),
-        ("Replacing an iALS of another library?", "ials", "the same objective and settings"),
-    )
+    """Which method: a decision chart, with the answers beside or below the questions."""
     for suffix in COLOURS:
-        paper, panel, ink, soft, accent = COLOURS[suffix]
-        width, row = 760, 86
-        height = row * (len(asks) + 1) + 6
-        parts = [f'<rect width="{width}" height="{height}" rx="10" fill="{paper}"/>']
-        for number, (question, name, note) in enumerate(asks):
-            y = 14 + row * number
-            parts += [
-                f'<rect x="16" y="{y}" width="356" height="50" rx="8" fill="{panel}"/>',
-                _words(32, y + 31, question, ink, 15, 600),
-                f'<path d="M372 {y + 25}h66m-7-5l7 5l-7 5" stroke="{soft}" fill="none" '
-                'stroke-width="2"/>',
-                _words(394, y + 17, "yes", soft, 13),
-                f'<rect x="442" y="{y}" width="302" height="50" rx="8" fill="{accent}" '
-                'fill-opacity=".18"/>',
-                _words(458, y + 21, name, ink, 15, 700),
-                _words(458, y + 40, note, soft if suffix else "#3d4650", 12.5),
-                f'<path d="M194 {y + 50}v32m-5-7l5 7l5-7" stroke="{soft}" fill="none" '
-                'stroke-width="2"/>',
-                _words(204, y + 71, "no", soft, 13),
-            ]
-        y = 14 + row * len(asks)
-        parts.append(f'<rect x="16" y="{y}" width="356" height="50" rx="8" fill="{accent}" '
-                     'fill-opacity=".18"/>')  # fmt: skip
-        parts.append(_words(32, y + 31, "rg2", ink, 17, 700))
-        parts.append(_words(80, y + 31, "the default: start here", ink, 15))
-        (OUT / f"tree{suffix}.svg").write_text(_svg(width, height, "Which method when", parts))
+        (OUT / f"tree{suffix}.svg").write_text(_tree(suffix, (760, 86, 356, 442, 0, 302)))
+        (OUT / f"tree-narrow{suffix}.svg").write_text(_tree(suffix, (380, 146, 356, 62, 62, 306)))
+
+
+def _tree(suffix: str, sizes: tuple[int, int, int, int, int, int]) -> str:
+    """``sizes``: of the picture, a row and a question; place and width of an answer."""
+    width, row, box, left, below, room = sizes
+    _, panel, ink, soft, accent = COLOURS[suffix]
+    x, height = 16 if below == 0 else 12, row * len(TREE) + 92
+    parts = [f'<rect width="{width}" height="{height}" rx="10" fill="{COLOURS[suffix][0]}"/>']
+    line = f'stroke="{soft}" fill="none" stroke-width="2"'
+    for number, (question, name, note) in enumerate(TREE):
+        y = 14 + row * number
+        top, down = y + below, left + 132
+        across = f"M{x + box} {y + 25}h66m-7-5l7 5l-7 5"
+        parts += [
+            f'<rect x="{x}" y="{y}" width="{box}" height="50" rx="8" fill="{panel}"/>',
+            _words(x + 16, y + 31, question, ink, 15, 600),
+            f'<path d="{f"M{down} {y + 50}v12" if below else across}" {line}/>',
+            _words(down + 8 if below else 394, y + (61 if below else 17), "yes", soft, 13),
+            f'<rect x="{left}" y="{top}" width="{room}" height="50" rx="8" fill="{accent}" '
+            'fill-opacity=".18"/>',
+            _words(left + 14, top + 21, name, ink, 15, 700),
+            _words(left + 14, top + 40, note, soft if suffix else "#3d4650", 12.5),
+        ]
+        middle = 30 if below else x + box // 2
+        parts += [
+            f'<path d="M{middle} {y + 50}v{row - 54}m-5-7l5 7l5-7" {line}/>',
+            _words(middle + 10, y + 71, "no", soft, 13),
+        ]
+    y = 14 + row * len(TREE)
+    parts.append(
+        f'<rect x="{x}" y="{y}" width="{box}" height="50" rx="8" fill="{accent}" '
+        'fill-opacity=".18"/>'
+    )
+    parts.append(_words(x + 16, y + 31, "rg2", ink, 17, 700))
+    parts.append(_words(x + 64, y + 31, "the default: start here", ink, 15))
+    return _svg(width, height, "Which method when", parts)
 
 
 def spectrum(_folder: Path) -> None:

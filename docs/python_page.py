@@ -84,7 +84,7 @@ def _directive(heading: str, place: str, members: tuple[str, ...] | None = None)
 
 
 def _table(options: type[Any]) -> str:
-    lines = ["| option | default | values | |", "|---|---|---|---|"]
+    lines = ["| option | default | values | meaning |", "|---|---|---|---|"]
     for name, default, declared in list_settings(options):
         try:
             values = describe_values(options, name)

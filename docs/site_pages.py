@@ -5,6 +5,7 @@ mkdocs calls ``on_config`` and ``on_files``. ``docs/settings_page.py`` adds the 
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> None:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Take the worker that searches offline pages from the site, not from the network."""
+    """Take the worker that searches offline pages from the site; keep options in one line."""
     del config
     here = "../" * page.url.count("/")
+    output = re.sub(r"<code>(--[\w-]+)</code>", r'<code class="option">\1</code>', output)
     return output.replace(WORKER, f"{here}assets/iframe-worker.js")

@@ -22,12 +22,13 @@ README, CHOOSE = ROOT / "README.md", ROOT / "docs/methods/choose.md"
 DATES = RESULTS / "dates.json"  # of the last change of each section's figures
 HEAD = """# Benchmarks
 
-One question, one chart, one small table each. `python -m benchmarks.figures` writes this page from
-`benchmarks/results/`; no figure is typed by hand. `benchmarks/README.md` says which program makes
-which file, `NOTES.md` beside a file how its figures came about. The machine has two cores and 24
-GiB of memory unless a row names another one. [Full tables](tables.md) has every row and column.
+What rankfold reaches on public data, beside other libraries, and where it loses. Blue bars are the
+methods to use; grey bars are other libraries and baselines. Two cores and 24 GiB of memory unless a
+row names another machine.
 
-Blue bars are the methods to use; grey bars are other libraries and baselines.
+Most settings were developed on these data sets: expect smaller leads, and some losses, on yours.
+[Full tables](tables.md) has every row and column. `python -m benchmarks.figures` writes this page
+from `benchmarks/results/`, where `NOTES.md` says how the figures came about.
 """
 
 

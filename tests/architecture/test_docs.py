@@ -81,13 +81,14 @@ def test_departures_are_those_of_the_docstrings(generated: dict[str, str]) -> No
 
 @pytest.mark.parametrize("name", DIAGNOSES)
 def test_diagnosis_has_a_section_with_its_picture_and_an_answer(name: str) -> None:
-    page = (DOCS / "guide/diagnose.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference/diagnoses.md").read_text(encoding="utf-8")
     section = page.split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0]
     for suffix in ("", "-dark"):
         assert f"../figures/diagnose-{name}{suffix}.svg" in section
         assert (DOCS / f"figures/diagnose-{name}{suffix}.svg").exists()
     assert f"<!-- answer: {name} -->\n> " in section
-    assert f"[{name}](#{name})" in page
+    guide = (DOCS / "guide/diagnose.md").read_text(encoding="utf-8")
+    assert f"[{name}](../reference/diagnoses.md#{name})" in guide
 
 
 def test_error_messages_are_those_of_the_code() -> None:

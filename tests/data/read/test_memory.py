@@ -46,6 +46,16 @@ def test_every_kind_of_table_gives_the_same_rows(table: Any) -> None:
     assert prepared(table) == EXPECTED
 
 
+def test_pandas_is_read_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pd.DataFrame(COLUMNS | {"gap": ["x", None, "y", "z"], "number": [1.5, np.nan, 2, 3]})
+    table["when"] = pd.to_datetime(["2024-01-01", None, "2024-03-01", "2024-02-01"])
+    expected = to_frame(table).collect()
+    monkeypatch.setattr("rankfold.data.read.memory.find_spec", lambda _: None)
+    frame = to_frame(table.astype({"user": "category"})).collect()
+    assert frame.schema["user"] == pl.String  # pyarrow would give a category
+    assert frame.equals(expected)
+
+
 PAIRS = np.array([[5, 1], [2, 7], [5, 0]])
 
 

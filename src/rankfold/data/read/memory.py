@@ -36,10 +36,19 @@ def to_frame(table: Any, reading: Reading | None = None) -> pl.LazyFrame:
         with _convertible(table):
             if reading is not None and not hasattr(table, "__len__") and find_spec("pyarrow"):
                 return _spooled(table, reading)
+            if type(table).__module__.startswith("pandas") and not find_spec("pyarrow"):
+                return pl.LazyFrame({str(name): _column(table[name]) for name in table})
             return pl.DataFrame(table).lazy()
     if isinstance(table, tuple | list | np.ndarray | torch.Tensor):
         return _from_arrays(table)
     raise UserError(f"cannot read a table from {type(table).__name__}", hint=f"pass {ACCEPTED}")
+
+
+def _column(values: Any) -> pl.Series:
+    """A column of pandas for polars, which needs pyarrow to read others than plain numbers."""
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biufM":
+        return pl.Series(values.to_numpy(), nan_to_null=True)
+    return pl.Series([None if gap else one for one, gap in zip(values, values.isna(), strict=True)])
 
 
 def _spooled(table: Any, reading: Reading) -> pl.LazyFrame:
