@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -119,6 +120,21 @@ class Browser:
     def console(self) -> list[str]:
         """The console messages since the last call."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]
+
+    def violations(self) -> list[str]:
+        """What axe-core finds against WCAG 2.2 AA and its best practices, and where."""
+        found = find_spec("axe_core_python")
+        if found is None or found.origin is None:
+            pytest.skip("no axe-core: pip install axe-core-python")
+        self.js((Path(found.origin).parent / "axe.min.js").read_text())
+        script = "axe.run(document).then(arguments[0], error => arguments[0](String(error)))"
+        result = self.driver.execute_async_script(script)
+        assert isinstance(result, dict), result
+        assert result["passes"]
+        return [
+            f"{one['id']}: {one['help']}: {[node['html'] for node in one['nodes']]}"
+            for one in result["violations"]
+        ]
 
     def requests(self) -> list[str]:
         """The URLs of everything that the page has loaded."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import polars as pl
 import pytest
 from planted import groups, split_groups
 from text_models import prepared
@@ -108,3 +109,16 @@ def test_what_has_no_explanation_is_refused() -> None:
     bpr = rf.fit("bpr", data, width=4, epochs=1)
     with pytest.raises(UserError, match="bpr cannot explain"):
         bpr.search(3, explain=True)
+
+
+def test_two_words_that_mean_the_same_share_their_part() -> None:
+    texts, labels = ["red apples", "blue clouds", "green leaves"], ["a", "b", "c"]
+    table = pl.DataFrame({"text": texts * 8, "label": labels * 8})
+    data = rf.prepare(table, format="texts", text_column="text", candidate_column="label")
+    model = rf.fit("text-neighbours", data)
+    ranking = model.search(text="red apples", k=1, explain=True)
+    (one,) = ranking.explanations[0]
+    parts = {part.key: part.score for part in one.contributions}
+    assert parts.keys() == {"red", "apples"}
+    assert parts["red"] == pytest.approx(parts["apples"], rel=0.2)
+    assert sum(parts.values()) + one.rest == pytest.approx(ranking.scores[0][0], rel=1e-5)

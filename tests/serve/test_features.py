@@ -45,3 +45,22 @@ def test_a_history_in_order(tmp_path: Path, start: Callable[..., Client]) -> Non
         (result,) = client.search("walks", history=history, k=5)
         got = [entry["score"] for entry in result["candidates"]]
         assert got == pytest.approx(model.search(history=history, k=5).scores[0].tolist())
+
+
+def test_results_with_their_features(tmp_path: Path, start: Callable[..., Client]) -> None:
+    pairs = pl.DataFrame({"query": [0, 0, 1, 1, 2], "candidate": ["a", "b", "b", "c", "c"]})
+    about = pl.DataFrame({"candidate": ["a", "b"], "price": [1.5, None], "kind": ["x", "y"]})
+    data = rf.prepare(pairs, candidate_features=about, split=(1, 0, 0))
+    rf.fit("popularity", data, out=tmp_path / "shop")
+    rf.fit("popularity", rf.prepare(pairs, split=(1, 0, 0)), out=tmp_path / "plain")
+    client = start(shop=tmp_path / "shop", plain=tmp_path / "plain")
+    given = {"queries": [0], "k": 3, "include_seen": True, "with_features": True}
+    (result,) = client.search("shop", **given)
+    assert {one["candidate"]: one["features"] for one in result["candidates"]} == {
+        "a": {"price": 1.5, "kind": "x"},
+        "b": {"price": None, "kind": "y"},
+        "c": {"price": None, "kind": None},
+    }
+    refused = client.post("/models/plain/search", given)
+    assert refused.status_code == 400
+    assert "no features" in refused.json()["error"]

@@ -260,7 +260,7 @@ def _describe_grades(manifest: dict[str, Any], out: Console) -> None:
             columns = sorted(importance.get(key, {}).items(), key=lambda column: -column[1])
             words = ", ".join(f"{name} {value:.3g}" for name, value in columns[:_COLUMNS_SHOWN])
             if words:
-                out.print(f"  most telling columns ({by}): {words}")
+                out.print(f"  most important columns ({by}): {words}")
 
 
 def describe_addition(entry: Mapping[str, Any]) -> str:

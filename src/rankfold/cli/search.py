@@ -183,10 +183,17 @@ def _show(results: list[dict[str, Any]], title: str, out: Console) -> None:
     columns += ["because"] if explained else []
     print_table(title, columns, rows, out, left=left)
     if explained and not results[0]["exact"]:
-        out.print("a part is how much the score falls without that candidate or word")
+        out.print(
+            "a part is how much the score falls without that candidate; for a word, the mean of "
+            "that and of its own score"
+        )
 
 
 def _because(entry: dict[str, Any]) -> str:
     """The contributions to a score; with the rest they sum to it."""
-    parts = [f"{one.get('text') or one['key']} {one['score']:+.3f}" for one in entry["because"]]
+    parts = [
+        f"{one.get('text') or one['key']} {one['score']:+.3f}"
+        for one in entry["because"]
+        if abs(one["score"]) >= 0.0005
+    ]
     return ", ".join([*parts, f"rest {entry['rest']:+.3f}"])

@@ -171,7 +171,7 @@ class Grader:
             table: a path, a table in memory, or a list of mappings from column to value.
             fpr: at most this share of the rows below a grade should get that grade or a higher one.
             confidence: of the promise that it does not, at each grade; default: on average.
-            explain: add how much the five most telling columns raise the score of each row.
+            explain: add how much the five most important columns raise the score of each row.
             key_column: the column that names the rows; default: they are numbered.
         """
         new = self.read(table, key_column=key_column)

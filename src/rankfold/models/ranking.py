@@ -110,6 +110,7 @@ class SearchSpec:
     where: str | None = None  # only candidates whose features meet this condition
     rules: Rules = NO_RULES
     explain: int = 0  # the number of contributions to each score
+    with_features: bool = False  # for HTTP: also return the features of each candidate
 
 
 class UnknownKey(NamedTuple):

@@ -1,7 +1,9 @@
 """Why a candidate is in a list: which candidates of the history, or words of the text, raise it.
 
 Closed forms score a history by sums over its candidates (``Opened.parts``): their contributions are
-exact. Elsewhere a contribution is how much the score falls without that candidate or word.
+exact. Elsewhere a contribution of a candidate is how much the score falls without it. That says
+little of a text, whose words say the same thing twice: a contribution of a word is the mean of that
+fall and of the word's own score.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Explanation(NamedTuple):
 
     contributions: list[Contribution]
     rest: float
-    exact: bool  # False: contributions are falls of the score without the candidate or word
+    exact: bool  # False: the score is no sum over the candidates or words
 
     def to_json(self) -> dict[str, Any]:
         """As an entry of a result."""
@@ -66,7 +68,7 @@ def explain(ranker: Ranker, by: str, inputs: Any, top: TopK, most: int) -> list[
         scores = top.scores[row][: len(ids)]
         if isinstance(inputs, Texts) or of_text:
             texts = _texts(ranker, inputs, row)
-            keys, parts = _words(ranker, texts), _without_words(ranker, texts, ids)
+            keys, parts = _words(ranker, texts), _parts_of_words(ranker, texts, ids)
             exact = False
         else:
             history = _history(ranker, inputs, row)
@@ -177,8 +179,13 @@ def _words(ranker: Ranker, texts: Texts) -> list[Contribution]:
     ]
 
 
-def _without_words(ranker: Ranker, texts: Texts, ids: Tensor) -> Tensor:
-    """How much each score falls without each distinct token of one text; [tokens, K]."""
+def _parts_of_words(ranker: Ranker, texts: Texts, ids: Tensor) -> Tensor:
+    """The contribution of each distinct token of one text to each score; [tokens, K].
+
+    With s the score of a text T::
+
+        part_w = (s(T) - s(T without w) + s(w)) / 2
+    """
     distinct = texts.tokens.unique()
     if len(distinct) == 0:
         return torch.zeros(0, len(ids))
@@ -186,8 +193,14 @@ def _without_words(ranker: Ranker, texts: Texts, ids: Tensor) -> Tensor:
     whole = _scores(partial(find, texts), ids)
     if len(distinct) == 1:
         return whole
-    kept = texts.tokens[None, :] != distinct[:, None]
+    own = texts.tokens[None, :] == distinct[:, None]
+    without, alone = (_scores(partial(find, _cut(texts, kept)), ids) for kept in (~own, own))
+    return (whole - without + alone) / 2
+
+
+def _cut(texts: Texts, kept: Tensor) -> Texts:
+    """A text for each row of ``kept`` [n, tokens], with these tokens of one text."""
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), kept.sum(dim=1).cumsum(0)])
     places = kept.nonzero()[:, 1]
     weights = None if texts.weights is None else texts.weights[places]
-    return whole - _scores(partial(find, Texts(offsets, texts.tokens[places], weights)), ids)
+    return Texts(offsets, texts.tokens[places], weights)

@@ -19,7 +19,7 @@ WIDTH, HEIGHT, _RIGHT, _TOP, _BOTTOM = 480, 300, 24, 34, 50
 CHARACTER = 8.0  # approximate width of a character
 MAX_NAMES = 5  # series with their names in the chart
 _MAX_PLAIN = 7  # with more series, those without a name are muted
-_NAME_CHARACTERS = 12  # of a name in the chart
+_NAME_CHARACTERS = 20  # of a name in the chart: that of the longest method fits
 NAME_HEIGHT = 16.0
 MAX_MARKS = 12  # on a line
 _TITLE, _LEGEND_ROW, _SAMPLE = 30, 22, 34  # of a picture: heights, and the width of a sample
@@ -232,9 +232,10 @@ def _chart(x: Scale, y: Scale, series: Sequence[Series]) -> str:
 
 
 def _axes(field: _Field) -> str:
-    """Axes, ticks and labels; the label of the y axis is above it."""
+    """Axes, ticks and labels; the label of the y axis is above it, and says where it starts."""
     (left, bottom), right = field.place(0, 0), field.right
-    parts = [_text(4, 16, field.y.label)]
+    first, start = field.y.ticks[0]
+    parts = [_text(4, 16, f"{field.y.label} (axis from {start})" if first > 0 else field.y.label)]
     for value, label in field.y.ticks:
         _, height = field.place(0, field.y.share(value))
         parts.append(_line((left, height), (right, height), "rule"))

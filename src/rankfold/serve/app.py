@@ -171,18 +171,20 @@ async def _search(
         at_most=given.at_most or {},
         diversity=given.diversity,
     )
-    most = CONTRIBUTIONS if given.explain else 0
-    others = (given.exclude or (), given.allow, given.include_seen, given.where, rules, most)
+    more: dict[str, Any] = {"explain": CONTRIBUTIONS if given.explain else 0, "with_features": given.with_features}
+    others = (given.exclude or (), given.allow, given.include_seen, given.where, rules)
     is_flat = by == "history" and not any(isinstance(entry, list) for entry in value)
     is_flat |= isinstance(value, str | dict)
     inputs = [value] if is_flat else value  # one entry per ranking
-    spec = SearchSpec(by, inputs, given.k, *others)
+    spec = SearchSpec(by, inputs, given.k, *others, **more)
     check_size(spec, limits)
     served = slot.now()
     ranker = served.ranker()
     if by == "history" and by not in served.accepts and ranks_by_text(ranker.model):
         error = f"{ranker.model.method} ranks by text, not by history"
         raise UserError(error, hint="send `text` instead")
+    if given.with_features:
+        _ = ranker.conditions.table  # an error if the model has none
     if by == "features":
         ranker.read_features(inputs)  # an error of one request is not one of its group
     group = (id(ranker), group_of(spec))

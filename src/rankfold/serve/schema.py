@@ -54,6 +54,7 @@ class SearchRequest(StrictModel):
     diversity: float = 0.0
     explain: bool = False
     include_seen: bool = False
+    with_features: bool = False
 
 
 class GradeRequest(StrictModel):
@@ -140,6 +141,10 @@ def search_request(limits: Limits) -> type[SearchRequest]:
         "include_seen": (
             bool,
             Field(default=False, description="also return candidates in the query's history"),
+        ),
+        "with_features": (
+            bool,
+            Field(default=False, description="also return the features of each candidate"),
         ),
     }
     return create_model("SearchRequest", __base__=SearchRequest, **fields)
@@ -250,6 +255,7 @@ class ScoredCandidate(BaseModel):
     candidate: str | int
     score: float | None
     text: str | None = None
+    features: dict[str, str | float | None] | None = None
     because: list[Reason] | None = None
     rest: float | None = None
     exact: bool | None = None

@@ -77,13 +77,18 @@ def answer(ranker: Ranker, requests: Sequence[SearchSpec]) -> list[bytes | HttpE
     return [
         unknown(sides[one.side], one.key, one.side, near=alone)
         if isinstance(one, UnknownKey)
-        else _document(one)
-        for one in search(ranker, requests, _depth_of(requests[0]))
+        else _document(one, ranker if request.with_features else None)
+        for request, one in zip(
+            requests, search(ranker, requests, _depth_of(requests[0])), strict=True
+        )
     ]
 
 
-def _document(ranking: Ranking) -> bytes:
-    """``{"results": [{"query", "candidates": [{"candidate", "score", "text"?}]}]}``."""
+def _document(ranking: Ranking, described_by: Ranker | None) -> bytes:
+    """``{"results": [{"query", "candidates": [{"candidate", "score", "text"?}]}]}``.
+
+    ``described_by``: the model whose features of candidates are added.
+    """
     texts = [None] * len(ranking.keys) if ranking.texts is None else ranking.texts
     lists = zip(ranking.inputs, ranking.keys, ranking.scores.tolist(), texts, strict=True)
     results = [
@@ -93,6 +98,12 @@ def _document(ranking: Ranking) -> bytes:
     for result, explanations in zip(results, ranking.explanations or (), strict=False):
         for entry, explanation in zip(result["candidates"], explanations, strict=True):
             entry |= explanation.to_json()
+    if described_by is not None:
+        for result, keys in zip(results, ranking.keys, strict=True):
+            places = described_by.candidates.find(keys).numpy()
+            rows = described_by.conditions.table[places].iter_rows(named=True)
+            for entry, row in zip(result["candidates"], rows, strict=True):
+                entry["features"] = row
     return to_json({"results": results}, inf_nan_mode="null")
 
 

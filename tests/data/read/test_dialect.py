@@ -20,6 +20,15 @@ def pairs(data: Dataset) -> set[tuple[Any, ...]]:
     return set(zip(*keys, train.all_grades().tolist(), strict=True))
 
 
+def test_a_mark_of_utf_8_counts_more_than_the_encoding(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_bytes("user,item\nzoë,ä\nbob,b\n".encode("cp1252"))
+    (tmp_path / "f.csv").write_bytes("item,colour\nä,grün\nb,rot\n".encode("utf-8-sig"))
+    files = {"candidate_features": tmp_path / "f.csv"}
+    data = prepare(tmp_path / "r.csv", encoding="cp1252", split=ALL, **files)
+    assert data.candidate_features is not None
+    assert data.candidate_features.columns.levels == {"colour": ("grün", "rot")}
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
 def test_other_encodings(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_bytes("user,item\nzoë,ä\nbob,b\n".encode(encoding))

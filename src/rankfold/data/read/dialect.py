@@ -65,9 +65,15 @@ def check_encoding(name: str) -> None:
 
 
 def decoded(path: Path, encoding: str | None, scratch: Path) -> Path:
-    """The file in UTF-8: itself, or a copy of the same name. Binary files stay as they are."""
+    """The file in UTF-8: itself, or a copy of the same name. Binary files stay as they are.
+
+    So does a text that begins with the mark of UTF-8: Excel writes it, whatever the other files.
+    """
     if encoding is None or path.is_dir() or base_suffix(path) in _BINARY:
         return path
+    with open_binary(path) as text:
+        if text.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+            return path
     folder = scratch / f"decoded-{len(list(scratch.iterdir()))}"
     folder.mkdir()
     copy = folder / path.name

@@ -19,7 +19,7 @@ export function cardElement(card) {
     ...sizes(card),
     ...metrics(card),
     ...indexRows(card.index),
-    ["Most telling columns", tellingColumns(card.importance)],
+    ["Most important columns", importantColumns(card.importance)],
     ["Written", formatDate(card.written)],
   ];
   const settings = Object.entries(card.config ?? {}).map(([name, value]) => [name, formatValue(value)]);
@@ -83,7 +83,7 @@ function indexRows(index) {
 }
 
 /** The columns that the model reads most. */
-function tellingColumns(importance) {
+function importantColumns(importance) {
   const names = Object.keys(importance?.columns ?? {});
   return names.slice(0, N_COLUMNS_SHOWN).join(", ");
 }

@@ -142,6 +142,7 @@ async function showRanking(signal) {
     k: request.k,
     model: request.model,
     accepts: card.accepts,
+    withFeatures: card.filters.length > 0,
     explain: (key) => explain(request, fullHistory, key),
     address: (parts) => format(makeRequest({ model: request.model, k: request.k, ...parts })) || "?",
     onAdd,

@@ -6,12 +6,13 @@ import { findSimilar, move } from "./search.js";
 const SIMILAR_K = 10;
 const MAX_GONE = 12; // candidates named that left the ranking
 const LONG_TEXT = 60; // letters; a longer text may not fit beside its key
+const MAX_FACTS = 4; // features beside a result; its details have them all
 
 /**
  * The ranking as {element, moves: text}.
  *
  * options: before (ranks by the full history, or null), off, k, model, accepts (the inputs that the
- * model accepts), address(request parts) -> href, onAdd(key).
+ * model accepts), withFeatures (of candidates), address(request parts) -> href, onAdd(key).
  */
 export function rankingElement(hits, options) {
   const scale = scoreScale(hits.map((hit) => hit.score));
@@ -29,7 +30,7 @@ export function rankingElement(hits, options) {
 
 function hitElement(hit, rank, scale, moved, options) {
   const accepts = (input) => options.accepts.includes(input);
-  const hasDetails = accepts("candidates") || accepts("history") || isLong(hit.text);
+  const hasDetails = ["candidates", "history", "text"].some(accepts) || isLong(hit.text);
   const name = make(
     hasDetails ? "button" : "span",
     { class: "name", ...(hasDetails && { type: "button", "aria-expanded": "false" }) },
@@ -40,6 +41,7 @@ function hitElement(hit, rank, scale, moved, options) {
     { class: "hit" },
     make("span", { class: "rank" }, hiddenText("rank "), formatNumber(rank)),
     name,
+    factsElement(hit.features, MAX_FACTS),
     moved
       ? make(
           "span",
@@ -53,6 +55,28 @@ function hitElement(hit, rank, scale, moved, options) {
   item.hit = hit;
   return item;
 }
+
+/** The known features of a candidate: [[name, value as text]]. */
+const factsOf = (features) =>
+  Object.entries(features ?? {})
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => [name, typeof value === "number" ? formatNumber(value) : value]);
+
+/** Features with their values; null without any. */
+function factsElement(features, most) {
+  const facts = factsOf(features)
+    .slice(0, most)
+    .map(([name, value]) =>
+      make("div", {}, make("dt", {}, make("bdi", {}, name)), make("dd", {}, make("bdi", {}, value))),
+    );
+  return facts.length ? make("dl", { class: "facts" }, facts) : null;
+}
+
+/** The values of features in one line. */
+const factsText = (features) =>
+  factsOf(features)
+    .map(([, value]) => value)
+    .join(" · ");
 
 const isLong = (text) => (text ?? "").length > LONG_TEXT;
 
@@ -107,6 +131,7 @@ function toggleDetails(button, options) {
 
 function detailsElement(hit, options) {
   const box = make("div", { class: "details" });
+  if (Object.keys(hit.features ?? {}).length > MAX_FACTS) box.append(factsElement(hit.features, Infinity));
   if (isLong(hit.text)) box.append(make("p", { class: "full-text", dir: "auto" }, hit.text));
   const why = make("div", { class: "why", "aria-live": "polite" });
   box.append(why);
@@ -124,7 +149,7 @@ function detailsElement(hit, options) {
       { class: "similar", "aria-live": "polite" },
       make("p", { class: "note" }, "Searching for similar candidates…"),
     );
-    box.append(make("h3", {}, "Similar candidates"), place);
+    box.append(make("h2", {}, "Similar candidates"), place);
     showSimilar(hit.key, place, options);
   }
   box.append(make("p", { class: "actions" }, actions));
@@ -140,11 +165,11 @@ async function showReasons(key, place, options) {
     return; // a method without explanations: the rest of the details is enough
   }
   if (!found?.because?.length) return;
-  const largest = Math.max(...found.because.map((one) => Math.abs(one.score)), 1e-12);
+  const scale = scoreScale(found.because.map((one) => Math.abs(one.score)));
   const rows = found.because.map((one) => {
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.setProperty("--share", (Math.abs(one.score) / largest).toFixed(4));
-    const value = `${one.score < 0 ? "−" : "+"}${Math.abs(one.score).toPrecision(3)}`;
+    bar.style.setProperty("--share", scale.share(Math.abs(one.score)));
+    const value = `${one.score < 0 ? "−" : "+"}${scale.format(Math.abs(one.score))}`;
     return make(
       "li",
       {},
@@ -152,12 +177,12 @@ async function showReasons(key, place, options) {
       make("span", { class: "score" }, value, bar),
     );
   });
-  place.replaceChildren(make("h3", {}, "What raises this score"), make("ol", { role: "list" }, rows));
+  place.replaceChildren(make("h2", {}, "What raises this score"), make("ol", { role: "list" }, rows));
 }
 
 async function showSimilar(key, place, options) {
   try {
-    const hits = await findSimilar(options.model, key, SIMILAR_K);
+    const hits = await findSimilar(options.model, key, SIMILAR_K, options.withFeatures);
     const scale = scoreScale(hits.map((hit) => hit.score));
     const rows = hits.map((hit) =>
       make(
@@ -166,7 +191,7 @@ async function showSimilar(key, place, options) {
         make(
           "a",
           { class: "name", href: options.address({ kind: "candidate", key: hit.key }) },
-          keyAndText(hit.key, hit.text),
+          keyAndText(hit.key, hit.text ?? factsText(hit.features)),
         ),
         scoreElement(hit.score, scale),
       ),

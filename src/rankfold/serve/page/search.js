@@ -20,10 +20,11 @@ export function activeKeys(request, fullHistory) {
 /**
  * The ranking for a request.
  *
- * hits: [{key, score, text}], best first. fullHistory: [{key, text}], or null if the request has no
+ * hits: [{key, score, text, features}], best first. fullHistory: [{key, text}], or null if the request has no
  * history. before: the rank of each key by the full history, or null if the history is unchanged.
  */
-export async function search(request, card, signal) {
+export async function search(asked, card, signal) {
+  const request = { ...asked, withFeatures: card.filters.length > 0 };
   if (request.kind === "text") {
     const hits = await fetchHits(request, { text: request.key }, signal);
     return { hits, fullHistory: null, before: null };
@@ -76,7 +77,8 @@ export function readFeatures(request) {
 }
 
 /** Candidates similar to one. */
-export const findSimilar = (model, key, k, signal) => fetchHits({ model, k }, { candidates: [key] }, signal);
+export const findSimilar = (model, key, k, withFeatures, signal) =>
+  fetchHits({ model, k, withFeatures }, { candidates: [key] }, signal);
 
 /** Keys that complete the input; for an empty input, the first ones. */
 export async function complete(model, side, input, limit, signal) {
@@ -89,9 +91,10 @@ async function fetchHits(request, body, signal) {
   const rules = {
     ...(request.where && { where: request.where }),
     ...(request.diversity && { diversity: request.diversity }),
+    ...(request.withFeatures && { with_features: true }),
   };
   const { results } = await post(under(request.model, "search"), { ...body, ...rules, k: request.k }, signal);
-  return results[0].candidates.map(({ candidate, score, text }) => ({ key: String(candidate), score, text }));
+  return results[0].candidates.map((one) => ({ ...one, key: String(one.candidate) }));
 }
 
 const fetchHistory = (request, signal) =>

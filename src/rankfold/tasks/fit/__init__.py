@@ -263,7 +263,7 @@ def _profile(plan: FitPlan) -> dict[str, Tensor]:
 
 
 def _importance(grader: Grader, rows: Graded, comm: Comm) -> dict[str, Any] | None:
-    """How telling each column is on kept rows, the most telling first; None for images."""
+    """How much each column matters on kept rows, the most important first; None for images."""
     if grader.columns is None or rows.images is not None:
         return None
     rows = gather_rows(rows, comm)
