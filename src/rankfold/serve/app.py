@@ -171,7 +171,10 @@ async def _search(
         at_most=given.at_most or {},
         diversity=given.diversity,
     )
-    more: dict[str, Any] = {"explain": CONTRIBUTIONS if given.explain else 0, "with_features": given.with_features}
+    more: dict[str, Any] = {
+        "explain": CONTRIBUTIONS if given.explain else 0,
+        "with_features": given.with_features,
+    }
     others = (given.exclude or (), given.allow, given.include_seen, given.where, rules)
     is_flat = by == "history" and not any(isinstance(entry, list) for entry in value)
     is_flat |= isinstance(value, str | dict)
