@@ -77,6 +77,7 @@ def main() -> None:
     with serving(list(folders.values())) as (address, process):
         soak = Soak(address, process, versions, folders)
         asyncio.run(soak.run(60 * given.minutes, given.clients))
+        (given.home / "memory.json").write_text(json.dumps(soak.memory))
         result = soak.summary()
         ended = time.perf_counter()
     result["seconds_to_end"] = round(time.perf_counter() - ended, 2)
@@ -227,7 +228,7 @@ class Soak:
         self.seconds: dict[str, list[float]] = {}
         self.dropped: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
-        self.memory: list[int] = []
+        self.memory: list[tuple[int, int]] = []  # requests so far, bytes
         self.stalls: list[
             tuple[int, float]
         ] = []  # when, and how long, this process was not scheduled
@@ -288,7 +289,8 @@ class Soak:
     async def _watch(self, end: float) -> None:
         while time.monotonic() < end:
             pages = Path(f"/proc/{self.process}/statm").read_text().split()[1]
-            self.memory.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
+            size = int(pages) * os.sysconf("SC_PAGE_SIZE")
+            self.memory.append((sum(self.statuses.values()), size))
             before = time.monotonic()
             await asyncio.sleep(1)
             late = time.monotonic() - before - 1
@@ -298,7 +300,7 @@ class Soak:
     def summary(self) -> dict[str, Any]:
         settled = self.memory[len(self.memory) // 5 :]
         part = max(1, len(settled) // 4)
-        first, last = median(settled[:part]), median(settled[-part:])
+        (began, first), (ended, last) = (middle(settled[:part]), middle(settled[-part:]))
         counted = re.findall(
             r'rankfold_swaps_total\{model="\w+",outcome="(\w+)"\} (\d+)', self.metrics
         )
@@ -322,14 +324,19 @@ class Soak:
             "swaps": self.swaps,
             "taken": taken,
             "memory_mib": {
-                "first": round(self.memory[0] / 2**20, 1),
+                "first": round(self.memory[0][1] / 2**20, 1),
                 "settled": round(first / 2**20, 1),
                 "last": round(last / 2**20, 1),
-                "most": round(max(self.memory) / 2**20, 1),
+                "most": round(max(size for _, size in self.memory) / 2**20, 1),
                 "growth": round(last / first, 4),
+                "bytes_per_request": round((last - first) / (ended - began), 2),
             },
             "milliseconds": {kind: spread(each) for kind, each in sorted(self.seconds.items())},
         }
+
+
+def middle(samples: list[tuple[int, int]]) -> tuple[float, float]:
+    return median(requests for requests, _ in samples), median(size for _, size in samples)
 
 
 def spread(seconds: list[float]) -> dict[str, float]:

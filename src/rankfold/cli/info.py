@@ -134,6 +134,9 @@ def _describe_graded(summary: dict[str, Any], out: Console) -> None:
         out.print(f"  column dropped: {entry['column']} ({entry['why']})", style="yellow")
     for entry in summary.get("doubtful", []):
         _describe_doubt("column", entry, out)
+    for column, n in summary.get("too_large", {}).items():
+        message = f"  column {column}: {pluralize(n, 'value')} beyond 3.4e38 treated as missing"
+        out.print(message, style="yellow")
     _describe_suspicions(summary, out)
 
 

@@ -121,10 +121,15 @@ def test_levels_come_from_train_only(patients: pl.DataFrame) -> None:
     assert data.validation is None
 
 
-def test_numbers_that_are_not_finite_are_missing(patients: pl.DataFrame) -> None:
+def test_numbers_that_are_not_finite_are_missing(patients: pl.DataFrame, tmp_path: Path) -> None:
     dose = [float("nan"), float("inf"), -float("inf"), *map(float, range(27))]
     data = prepared(patients.with_columns(dose=pl.Series(dose)), split=(1.0, 0.0, 0.0))
     assert data.graded("train").numbers[:, 1].isnan().tolist() == [True] * 3 + [False] * 27
+    assert data.summary["too_large"] == {"dose": 2}
+    text = ["1e39", "1e400", "", *map(str, range(27))]
+    patients.with_columns(dose=pl.Series(text)).write_csv(tmp_path / "p.csv")
+    data = prepared(tmp_path / "p.csv", split=(1.0, 0.0, 0.0))
+    assert data.summary["too_large"] == {"dose": 2}
 
 
 def test_uninformative_columns_are_dropped(patients: pl.DataFrame) -> None:

@@ -40,8 +40,9 @@ def test_wrong_encodings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_bytes("user,item\nzoë,a\n".encode("latin-1"))
     with pytest.raises(UserError, match="not utf-16 text"):
         prepare(tmp_path / "r.csv", encoding="utf-16")
-    with pytest.raises(UserError, match="no encoding 'latin-one'"):
-        prepare(tmp_path / "r.csv", encoding="latin-one")
+    for unknown in ("latin-one", "bz2", "rot13", "undefined", "", "\0"):  # some are no text codecs
+        with pytest.raises(UserError, match="there is no encoding"):
+            prepare(tmp_path / "r.csv", encoding=unknown)
 
 
 def test_decimal_commas_are_grades(tmp_path: Path) -> None:
@@ -159,6 +160,7 @@ def test_repeated_and_leaking_features_are_named() -> None:
     table = pl.DataFrame(rows, ["user", "item", "rating"], orient="row")
     counts = table.group_by("item").agg(n=pl.len(), mean=pl.col("rating").mean()).sort("item")
     more = counts.with_columns(again=pl.col("n") * 2, copy=pl.col("mean"), own=pl.int_range(20))
+    more = more.with_columns(far=pl.when(pl.col("own") < 3).then(1e300).otherwise("own"))
     data = prepare(table, candidate_features=more)
     suspect = {
         entry["column"]: entry["why"] for entry in data.summary["features"]["candidate"]["suspect"]
@@ -166,4 +168,5 @@ def test_repeated_and_leaking_features_are_named() -> None:
     assert suspect["n"] == "is the number of pairs, those of validation and test included"
     assert suspect["again"] == suspect["n"]
     assert suspect["mean"] == "is the mean grade, those of validation and test included"
+    assert suspect["far"] == "has 3 values beyond 3.4e38, which count as missing"
     assert "own" not in suspect

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import rankfold as rf
 from rankfold.data.read import record_reader
 from rankfold.data.read.reading import LINE, Reading
 from rankfold.errors import UserError
@@ -247,8 +248,8 @@ def test_objects_become_text_and_other_lines_are_noted(tmp_path: Path, reading: 
         (2, "a", "1", "2.5", None),
         (6, "true", "7", None, None),
         (9, "c", None, None, None),
-        (11, "first", "-0", "100", None),
-        (12, None, "0.0000001", "Infinity", None),
+        (11, "first", "0", "100", None),
+        (12, None, "0.0000001", None, None),
     ]
     assert reading.bad.describe() == [
         "5 rows with no JSON object (a.jsonl:3, a.jsonl:4, a.jsonl:7, ...)"
@@ -275,6 +276,27 @@ def test_numbers_keep_their_value_as_text(number: float) -> None:
     assert text is not None
     assert "e" not in text.lower()
     assert type(number)(text) == number
+
+
+def test_keys_beyond_floats_are_missing_and_zero_has_one_sign(
+    tmp_path: Path, reading: Reading
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"u": 1e400}\n{"u": -1e400}\n{"u": -0.0}\n{"u": 0.0}\n')
+    assert read(tmp_path / "a.jsonl", reading) == [(1, None), (2, None), (3, "0"), (4, "0")]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("sep=;\nuser;item\na;x\n", "starts with a line that names the separator"),
+        ("SEP=,\nuser,item\na,x\n", "starts with a line that names the separator"),
+        ("user,item\ra,x\rb,y\r", "has lines that end with a carriage return alone"),
+    ],
+)
+def test_lines_of_spreadsheets_are_refused(content: str, error: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content, newline="")
+    with pytest.raises(UserError, match=f"a.csv {error}"):
+        rf.prepare(tmp_path / "a.csv")
 
 
 def test_columns_are_text_and_the_line_a_number(tmp_path: Path, reading: Reading) -> None:

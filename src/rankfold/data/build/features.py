@@ -129,6 +129,12 @@ def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
     return "its numbers are text" if fractions.any() else None
 
 
+def too_large(column: pl.Series) -> int:
+    """How many numbers are infinite or beyond the range of Float32; they count as missing."""
+    numbers = _parse(column)[0] if column.dtype in TEXT_TYPES else column
+    return int(numbers.cast(pl.Float32).is_infinite().sum())
+
+
 def holds_dates(words: pl.Series) -> bool:
     """Whether all words are dates, such as 2024-01-31 or 2024-01-31T12:00:00."""
     known = words.drop_nulls()

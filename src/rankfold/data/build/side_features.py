@@ -20,6 +20,7 @@ from rankfold.data.build.align import arrange, merge
 from rankfold.data.build.pairs import Pairs, renumber
 from rankfold.data.build.scripts import unseparated
 from rankfold.data.read.results import KeyedTable, TextTable, check_common
+from rankfold.errors import pluralize
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary
 
 _FEWEST_ROWS = 10  # in which a column may agree with counts by more than chance
@@ -158,11 +159,14 @@ def _features_summary(
 
 
 def _suspect(table: KeyedTable, aligned: Features, pairs: Pairs, side: str) -> list[dict[str, str]]:
-    """Columns that repeat another one, or that were computed from all pairs, test included."""
+    """Columns that repeat another one, from all pairs, or with numbers that are too large."""
     why = {
-        name: f"has the same values as {other}"
-        for name, other in features.copies(table.values).items()
+        name: f"has {pluralize(n, 'value')} beyond 3.4e38, which count as missing"
+        for name in aligned.columns.numbers
+        if (n := features.too_large(table.values[name]))
     }
+    for name, other in features.copies(table.values).items():
+        why[name] = f"has the same values as {other}"
     rows = pairs.queries if side == "query" else pairs.candidates
     counts = np.bincount(rows, minlength=len(aligned.numbers)).astype(np.float64)
     leaks = {"the number of pairs": counts}

@@ -57,8 +57,8 @@ DEFAULT_DIALECT = Dialect()
 def check_encoding(name: str) -> None:
     """A UserError for an unknown encoding."""
     try:
-        codecs.lookup(name)
-    except LookupError:
+        "".encode(name)  # refuses codecs that are not of text, such as bz2
+    except (LookupError, ValueError):
         raise UserError(
             f"there is no encoding {name!r}", hint="usual ones: utf-8, latin-1, cp1252, utf-16"
         ) from None

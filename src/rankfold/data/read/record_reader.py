@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -114,6 +115,15 @@ def csv_head(path: Path, separator: str, *, header: bool) -> Head:
         )
     if any("\0" in field for field in first):
         raise not_text(path)
+    if [field.lower() for field in first] == ["sep=", ""]:
+        raise UserError(
+            f"{path.name} starts with a line that names the separator", hint="remove this line"
+        )
+    if any(re.search("\r(?!\n)", field) for field in first):
+        raise UserError(
+            f"{path.name} has lines that end with a carriage return alone",
+            hint="end each line with a line feed",
+        )
     if not header:
         return Head([f"column_{i}" for i in range(len(first))], line)
     plain = (re.sub(_SURROGATE, "\ufffd", name).strip() for name in first)
@@ -250,9 +260,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str | None:
-    """A value as polars writes it; None if it is neither a number nor a text."""
+    """A value as polars writes it; None if it is neither a finite number nor a text."""
     if isinstance(value, float):
-        return None if value != value else format(Decimal(repr(value)), "f").removesuffix(".0")
+        plain = Decimal(repr(value + 0.0))  # without the sign of a negative zero
+        return format(plain, "f").removesuffix(".0") if isfinite(value) else None
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | str) else None
