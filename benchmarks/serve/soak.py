@@ -5,9 +5,11 @@
 Models of packages (pairs), of their suggestions (texts) and of generated patients (graded rows),
 two versions of each, are fitted once in DIR. A server process answers clients that send every kind
 of request; one in twenty is broken on purpose. Every twenty seconds the folder of one model is
-replaced by its other version. Required at the end: every status is 2xx or 4xx, every request was
-answered, every replacement was loaded, and memory grew by at most 5 % after the first fifth of the
-time. Otherwise the exit code is 1.
+replaced by its other version. Then one client repeats a fixed list of these requests, so that
+memory changes only by what a request leaves behind. Required at the end: every status is 2xx or
+4xx, every request was answered, every replacement was loaded, and memory grew by at most 5 % after
+the first fifth of the time, and by less than a byte per repeated request. Otherwise the exit code
+is 1.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ SWAP = 20.0  # seconds
 BROKEN = 0.05
 STALL = 2.0  # seconds: a longer pause means that the machine was busy with other work
 GROWTH = 1.05
+REPEATED, ROUNDS = 200, 100  # requests in the list, and how often it is sent
 JSON = {"content-type": "application/json"}
 
 
@@ -77,7 +80,7 @@ def main() -> None:
     with serving(list(folders.values())) as (address, process):
         soak = Soak(address, process, versions, folders)
         asyncio.run(soak.run(60 * given.minutes, given.clients))
-        (given.home / "memory.json").write_text(json.dumps(soak.memory))
+        soak.repeat()
         result = soak.summary()
         ended = time.perf_counter()
     result["seconds_to_end"] = round(time.perf_counter() - ended, 2)
@@ -198,6 +201,12 @@ def questions(models: dict[str, Any], rng: random.Random) -> Callable[[], Reques
     return lambda: rng.choice(broken if rng.random() < BROKEN else makers)()
 
 
+def prepared(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
+    content = request.content if request.body is None else json.dumps(request.body).encode()
+    headers = {} if content is None else request.headers
+    return client.build_request(request.method, request.path, content=content, headers=headers)
+
+
 async def hang_up(address: str, rng: random.Random) -> None:
     """Begin a request and disconnect."""
     host, port = address.removeprefix("http://").split(":")
@@ -228,7 +237,8 @@ class Soak:
         self.seconds: dict[str, list[float]] = {}
         self.dropped: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
-        self.memory: list[tuple[int, int]] = []  # requests so far, bytes
+        self.memory: list[int] = []
+        self.bytes_per_request = 0.0
         self.stalls: list[
             tuple[int, float]
         ] = []  # when, and how long, this process was not scheduled
@@ -255,17 +265,12 @@ class Soak:
                 request = ask()
                 begin = time.perf_counter()
                 try:
-                    answer = await self._send(client, request)
+                    answer = await client.send(prepared(client, request))
                 except httpx.TransportError as error:
                     self.dropped[f"{request.kind}: {error!r}"[:200]] += 1
                     self._trouble(f"{request.kind}: {error!r}")
                     continue
                 self._note(request, answer, time.perf_counter() - begin)
-
-    async def _send(self, client: httpx.AsyncClient, request: Request) -> httpx.Response:
-        content = request.content if request.body is None else json.dumps(request.body).encode()
-        headers = {} if content is None else request.headers
-        return await client.request(request.method, request.path, content=content, headers=headers)
 
     def _note(self, request: Request, answer: httpx.Response, seconds: float) -> None:
         self.statuses[f"{request.kind} {answer.status_code}"] += 1
@@ -288,19 +293,35 @@ class Soak:
 
     async def _watch(self, end: float) -> None:
         while time.monotonic() < end:
-            pages = Path(f"/proc/{self.process}/statm").read_text().split()[1]
-            size = int(pages) * os.sysconf("SC_PAGE_SIZE")
-            self.memory.append((sum(self.statuses.values()), size))
+            self.memory.append(self._resident())
             before = time.monotonic()
             await asyncio.sleep(1)
             late = time.monotonic() - before - 1
             if late > STALL:
                 self.stalls.append((int(before - self.began), round(late, 1)))
 
+    def _resident(self) -> int:
+        pages = Path(f"/proc/{self.process}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def repeat(self) -> None:
+        """Send the same requests again and again: memory stops growing if none leaves any."""
+        ask = questions({name: each[0] for name, each in self.versions.items()}, random.Random(0))
+        requests = [ask() for _ in range(REPEATED)]
+        sizes = []
+        with httpx.Client(base_url=self.address, timeout=60) as client:
+            for _ in range(ROUNDS):
+                for request in requests:
+                    client.send(prepared(client, request))
+                sizes.append(self._resident())
+        third = ROUNDS // 3
+        growth = min(sizes[-third:]) - min(sizes[-2 * third : -third])
+        self.bytes_per_request = growth / (third * REPEATED)
+
     def summary(self) -> dict[str, Any]:
         settled = self.memory[len(self.memory) // 5 :]
         part = max(1, len(settled) // 4)
-        (began, first), (ended, last) = (middle(settled[:part]), middle(settled[-part:]))
+        first, last = median(settled[:part]), median(settled[-part:])
         counted = re.findall(
             r'rankfold_swaps_total\{model="\w+",outcome="(\w+)"\} (\d+)', self.metrics
         )
@@ -311,9 +332,10 @@ class Soak:
         for name, n in self.statuses.items():
             statuses[int(name.rpartition(" ")[2])] += n
         bad = {status: n for status, n in statuses.items() if not 200 <= status < 500}
-        good = not bad and not self.dropped and not self.wrong and last <= GROWTH * first
+        good = not bad and not self.dropped and not self.wrong
+        good = good and taken == {"done": self.swaps, "failed": 0}
         return {
-            "good": good and taken == {"done": self.swaps, "failed": 0},
+            "good": good and last <= GROWTH * first and self.bytes_per_request < 1,
             "requests": statuses.total(),
             "statuses": dict(sorted(statuses.items())),
             "by_kind": dict(sorted(self.statuses.items())),
@@ -324,19 +346,15 @@ class Soak:
             "swaps": self.swaps,
             "taken": taken,
             "memory_mib": {
-                "first": round(self.memory[0][1] / 2**20, 1),
+                "first": round(self.memory[0] / 2**20, 1),
                 "settled": round(first / 2**20, 1),
                 "last": round(last / 2**20, 1),
-                "most": round(max(size for _, size in self.memory) / 2**20, 1),
+                "most": round(max(self.memory) / 2**20, 1),
                 "growth": round(last / first, 4),
-                "bytes_per_request": round((last - first) / (ended - began), 2),
+                "bytes_per_request": round(self.bytes_per_request, 2),
             },
             "milliseconds": {kind: spread(each) for kind, each in sorted(self.seconds.items())},
         }
-
-
-def middle(samples: list[tuple[int, int]]) -> tuple[float, float]:
-    return median(requests for requests, _ in samples), median(size for _, size in samples)
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
