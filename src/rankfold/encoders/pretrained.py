@@ -1,7 +1,5 @@
 """Pretrained networks of the ``transformers`` library as text encoders: ``hf:FOLDER``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -10,8 +10,6 @@
 Nothing in it is executed: no code, no pickle.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass

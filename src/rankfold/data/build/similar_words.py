@@ -7,8 +7,6 @@ g)::
     similarity(u, v) = 2 w(G_u & G_v) / (w(G_u) + w(G_v))
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

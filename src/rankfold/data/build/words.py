@@ -9,8 +9,6 @@ A text is normalised first: compatibility forms are unified (NFKC), case is fold
 ss for sharp s), accents and invisible characters (soft hyphens, joiners) are removed.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

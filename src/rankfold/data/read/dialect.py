@@ -1,7 +1,5 @@
 """How text tables are written: encoding, separator, decimal mark, missing values, times."""
 
-from __future__ import annotations
-
 import codecs
 import shutil
 from collections.abc import Sequence

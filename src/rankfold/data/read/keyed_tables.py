@@ -3,8 +3,6 @@
 The columns are kept as they were read. ``build.features`` turns them into features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any

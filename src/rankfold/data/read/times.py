@@ -1,7 +1,5 @@
 """Times as text: which format a column has, and its values as seconds since 1970."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from rankfold.errors import UserError

@@ -10,8 +10,6 @@ For two sides, an ``.npz`` has ``query_vectors``, ``query_keys``, ``candidate_ve
 ``candidate_keys``; a table has one more column, ``side``: ``query`` or ``candidate``.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path

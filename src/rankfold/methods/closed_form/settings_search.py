@@ -10,8 +10,6 @@ points race on the validation queries (``racing.py``). The mean of those that ca
 distinguished is taken.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, product
