@@ -43,7 +43,7 @@ def test_an_enum_has_an_order(patients: pl.DataFrame) -> None:
 def test_categories_of_pandas_have_no_order(patients: pl.DataFrame) -> None:
     rows = patients.to_pandas()
     rows["severity"] = pd.Categorical(rows["severity"])
-    with pytest.raises(UserError, match="no order"):
+    with pytest.raises(UserError, match="no natural order"):
         prepared(rows, grades=None)
 
 
