@@ -289,3 +289,12 @@ def test_requests_are_logged_without_their_content(client: Client) -> None:
 )
 def test_endpoint_labels(path: str, label: str) -> None:
     assert endpoint_label(path, ["search", "card"]) == label
+
+
+@pytest.mark.parametrize("state", ["closing", "retiring"])
+def test_a_server_that_stops_announces_that_it_closes_connections(
+    client: Client, state: str
+) -> None:
+    assert "connection" not in client.get("/health").headers
+    setattr(client.app, state, True)
+    assert client.get("/health").headers["connection"] == "close"

@@ -98,8 +98,9 @@ class Middleware:
                 hint = "this is a bug in rankfold; the traceback is in the server's log"
                 messages = _error_messages(HttpError(500, "internal error", hint))
             status = messages[0]["status"]
+            close = self.closing or self.retiring  # not every uvicorn announces it at a shutdown
             for message in messages:
-                await send(_completed(message, scope["method"], close=self.retiring))
+                await send(_completed(message, scope["method"], close=close))
         finally:
             self.metrics.in_flight -= 1
             seconds = time.perf_counter() - start
