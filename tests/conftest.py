@@ -12,6 +12,7 @@ two texts share.
 
 import gc
 import os
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +47,12 @@ LONG = ("distributed", "golden", "serve", "tune", "cli")  # folders whose files 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first: where workers share the files, the last one must be short."""
     items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
+def pytest_runtest_setup() -> None:
+    """The global generators start afresh: what a test draws does not depend on those before it."""
+    torch.manual_seed(0)
+    random.seed(0)
 
 
 def pytest_collection_finish() -> None:
