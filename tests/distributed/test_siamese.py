@@ -28,7 +28,10 @@ from rankfold.types import Comm, Dataset, Interactions, Run, Step, Texts, Vocabu
 
 DOCUMENTS, LABELS, TOPICS, WORDS = 130, 17, 4, 60
 STEPS, COUNTED = 20, 6  # steps whose bytes are counted
-SMALL: dict[str, Any] = {"width": 8, "batch_size": 16, "pool": 12, "shortlist": 6, "random": 3}
+SMALL: dict[str, Any] = {
+    **{"width": 8, "batch_size": 16, "pool": 12, "shortlist": 6, "random": 3},
+    **{"linear_weight": 0.0, "neighbour_weight": 0.0},  # one process alone has words
+}
 SHORT: dict[str, Any] = {"encoder_epochs": 2, "classifier_epochs": 1, "joint_epochs": 2}
 DOCUMENTWISE: dict[str, Any] = {"classifier_batch_size": 16}
 FITS: dict[str, tuple[str, dict[str, Any]]] = {

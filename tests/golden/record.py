@@ -25,6 +25,10 @@ FIGURES = HERE / "figures.json"
 ALTERNATING: dict[str, Any] = {"width": 16, "sweeps": 3}
 GRADIENT: dict[str, Any] = {"width": 16, "epochs": 5, "batch_size": 256}
 SIAMESE: dict[str, Any] = {"width": 24, "batch_size": 64, "classifier_batch_size": 64}
+MIX: dict[str, Any] = {"classifier_share": 0.5, "centroid_weight": 0.3, "popularity_weight": 0.06}
+MIX |= {"linear_weight": 0.0, "neighbour_weight": 0.0}
+WORDS: dict[str, Any] = {"linear_weight": 1.0, "linear_rare": 0.5, "linear_middle": 1.0}
+WORDS |= {"neighbour_weight": 0.2}
 RESAMPLED: dict[str, Any] = {"width": 16, "epochs": 3, "batch_size": 1024, "lr": 0.05}
 FULL: dict[str, Any] = {"width": 16, "epochs": 5, "batch_size": 32, "lr": 0.01}
 FULL |= {"weight_decay": 1e-5}
@@ -61,6 +65,8 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
     "xir": RESAMPLED,
     "full": {**FULL, "loss": "rg2"},
     "rg2-newton": {"width": 16, "steps": 6, "products": 10},
+    "siamesexml": {**SIAMESE, "joint_epochs": 2, **MIX, **WORDS},
+    "siamesexml-3": {**SIAMESE, "joint_epochs": 2, **MIX},
     "siamesexml-paper": {**SIAMESE, "encoder_epochs": 10, "classifier_epochs": 2},
     "siamesexml-released": {**SIAMESE, "encoder_epochs": 6, "classifier_epochs": 2},
     "text-linear": {"least": 3},

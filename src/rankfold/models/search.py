@@ -3,7 +3,7 @@
 ``models/ranking.py`` goes from keys to these rows and back. There is no other way to search.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ _MAX_BLOCK_TEXTS = _MAX_BLOCK_QUERIES = 4096  # encoded, and given extra scores,
 _EXTRA_BYTES = 4096  # upper bound on the bytes of extra scores for a pair of a history
 _TOKEN_BYTES = 128  # upper bound on the bytes allocated per token of a block, besides its vector
 
+
+Extras = tuple[int, int, Interactions]  # start and stop of a block of queries, its extra scores
 
 exact_index: MakeIndex = partial(build, "exact")
 exact_similar: MakeIndex = partial(build, "exact", metric=COSINE)
@@ -116,7 +118,7 @@ class Searcher:
         """The k best candidates of texts in the model's tokens."""
         search = self.opened.search_texts
         if search is None:
-            return self.of_vectors(self._encoded(texts), k, filter)
+            return self._of_encoded(texts, k, filter)
         parts = []
         for first, last, hidden in self._hidden(len(texts), filter):
             some = texts.select(torch.arange(first, last, device=texts.offsets.device))
@@ -127,6 +129,18 @@ class Searcher:
         blank = texts.counts().to(self._device) == 0
         return self._by_popularity(blank, _joined(parts), filter)
 
+    def _of_encoded(self, texts: Texts, k: int, filter: Filter) -> TopK:
+        """The same by inner products, with extra scores if the model has them."""
+        vectors, extra = self._encoded(texts), self.opened.extra_texts
+        if extra is None:
+            return self.of_vectors(vectors, k, filter)
+        extras = (
+            (start, stop, extra(texts.part(start, stop).to(self._device)))
+            for start, stop in self._blocks(texts)
+        )
+        top = self._with_extra(vectors, k, filter, extras)
+        return self._by_popularity((vectors == 0).all(dim=1), top, filter)
+
     def of_vectors(
         self,
         vectors: Tensor,
@@ -135,21 +149,24 @@ class Searcher:
         histories: Interactions | None = None,
     ) -> TopK:
         """The k best candidates of query vectors [B, D], with the histories that they encode."""
-        if self.opened.extra is None or histories is None:
+        extra = self.opened.extra
+        if extra is None or histories is None:
             top = self.index.search(vectors, k, *filter)
         else:
-            top = self._with_extra(vectors, k, filter, histories.to(self._device))
+            histories = histories.to(self._device)
+            most = max(1, self.memory_budget // 4 // _EXTRA_BYTES)
+            several = blocks(histories, _MAX_BLOCK_QUERIES, most) if len(vectors) else [(0, 0)]
+            extras = ((start, stop, extra(histories.part(start, stop))) for start, stop in several)
+            top = self._with_extra(vectors, k, filter, extras)
         return self._by_popularity((vectors == 0).all(dim=1), top, filter)
 
-    def _with_extra(self, vectors: Tensor, k: int, filter: Filter, histories: Interactions) -> TopK:
-        """The k best by inner products and the extra scores of histories, block by block."""
-        assert self.opened.extra is not None
+    def _with_extra(
+        self, vectors: Tensor, k: int, filter: Filter, extras: Iterable[Extras]
+    ) -> TopK:
+        """The k best by inner products and extra scores, block by block."""
         index, parts = self.index, []
-        most = max(1, self.memory_budget // 4 // _EXTRA_BYTES)
-        for start, stop in (
-            blocks(histories, _MAX_BLOCK_QUERIES, most) if len(vectors) else [(0, 0)]
-        ):
-            own, extra = vectors[start:stop], self.opened.extra(histories.part(start, stop))
+        for start, stop, extra in extras:
+            own = vectors[start:stop]
             hidden = None if filter.exclude is None else filter.exclude.part(start, stop)
             if isinstance(index, Exact):
                 parts.append(index.search(own, k, hidden, filter.allow, extra))

@@ -31,6 +31,8 @@ from rankfold.types import (
     Vocabulary,
     history_tensors,
     kept_histories,
+    list_tensors,
+    list_with,
 )
 
 if TYPE_CHECKING:
@@ -161,6 +163,7 @@ def _with_queries(ranker: Ranker, queries: Vocabulary) -> Ranker:
     tensors = dict(ranker.model.tensors)
     for name in tensors.keys() & {*METHODS[ranker.model.method].per_query, _FOLDED_IN}:
         tensors[name] = _rows(tensors[name], rows)
+    tensors |= _lists(ranker.model, METHODS[ranker.model.method].query_lists, rows)
     if (known := kept_histories(ranker.model, len(ranker.candidates))) is not None:
         tensors |= history_tensors(arrange(known, rows))
     return replace(
@@ -180,6 +183,7 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
     places = torch.where(places < 0, n, places)  # ``renumber`` drops their pairs
     for name in tensors.keys() & {*METHODS[ranker.model.method].per_candidate}:
         tensors[name] = _rows(tensors[name], rows)
+    tensors |= _lists(ranker.model, METHODS[ranker.model.method].candidate_lists, rows)
     if (known := kept_histories(ranker.model, len(places))) is not None:
         tensors |= history_tensors(renumber(known, places, n))
     excluded = None if ranker.excluded is None else renumber(ranker.excluded, places, n)
@@ -198,6 +202,13 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
         features=features,
         saved=None,
     )
+
+
+def _lists(model: Model, names: Sequence[str], rows: Tensor) -> dict[str, Tensor]:
+    """Those of the lists that a model has, for ``rows``; new ones are empty."""
+    found = [name for name in names if f"{name}.offsets" in model.tensors]
+    lists = {name: arrange(list_with(model, name, 0), rows) for name in found}
+    return {key: tensor for one in found for key, tensor in list_tensors(one, lists[one]).items()}
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ others, it minimises::
     f(w, b) = |w|^2 / 2 + b^2 / 2 + cost sum_i [1 - t_i s_i]_+^2,    s_i = w . x_i + b
 
 At the minimum w = sum_i a_i x_i and b = sum_i a_i, with a_i = 2 cost t_i [1 - t_i s_i]_+. So a
-label is one number per row, and Newton's method needs products with the Gram matrix alone. It works
-on the rows inside the margin, by conjugate gradients, for all labels of a block at once.
+label is one number per row, and Newton's method needs products with the Gram matrix K alone, for
+all labels of a block at once.
 """
 
 from typing import NamedTuple
@@ -19,15 +19,15 @@ from rankfold.kernels.sparse import row_sums
 from rankfold.types import Interactions
 
 _PARTS_OF_A_STEP = (1.0, 0.5, 0.25, 0.1)
-_SMALLEST_GAIN = 1e-3  # of a step, relative to the loss: less ends the search
-_RESIDUAL = 0.1  # of conjugate gradients, relative
+_SMALLEST_GAIN = 5e-3  # of a step, relative to the loss: less ends the search
+_RESIDUAL = 0.2  # of conjugate gradients, relative
 
 
 class Limits(NamedTuple):
     """When the search ends."""
 
-    steps: int = 8  # of Newton's method
-    products: int = 10  # of conjugate gradients, in each step
+    steps: int = 5  # of Newton's method
+    products: int = 6  # of conjugate gradients, in each step
     gain: float = _SMALLEST_GAIN
     residual: float = _RESIDUAL
 
@@ -73,25 +73,23 @@ def squared_hinge(
     """The coefficients a of each label of a block; [M, B].
 
     ``signs`` [M, B] are t, and 0 for a row that a label ignores; ``start`` [M, B] are coefficients
-    of an earlier search. A step of Newton's method solves, for the rows I inside the margin::
+    of an earlier search. With I the rows inside the margin, a step of Newton's method aims at::
 
         (K_II + 1 / (2 cost)) a_I = t_I,    a = 0 elsewhere
 
-    and goes from the old coefficients to these as far as f falls most.
+    and goes as far as f falls most.
     """
     a = torch.zeros_like(signs) if start is None else start
     scores = torch.zeros_like(signs) if start is None else rows.product(a)
     loss = _loss(a, scores, signs, cost)
     for _ in range(limits.steps):
-        inside = (signs * scores < 1).to(signs.dtype).mul_(signs.abs())
-        target = _newton_point(rows, signs, inside, a * inside, cost, limits)
-        change, of_scores = target - a, rows.product(target).sub_(scores)
+        step, of_scores = _newton_step(rows, signs, a, scores, cost, limits)
         parts, best = torch.zeros_like(loss), loss
         for part in _PARTS_OF_A_STEP:
-            there = _loss(a + part * change, scores + part * of_scores, signs, cost)
+            there = _loss(a + part * step, scores + part * of_scores, signs, cost)
             parts = torch.where(there < best, part, parts)
             best = torch.minimum(best, there)
-        a.addcmul_(change, parts)
+        a.addcmul_(step, parts)
         scores.addcmul_(of_scores, parts)
         gain = ((loss - best) / loss.clamp(min=1e-30)).max() if len(loss) else 0.0
         loss = best
@@ -100,24 +98,40 @@ def squared_hinge(
     return a
 
 
-def _newton_point(
-    rows: SparseRows, signs: Tensor, inside: Tensor, a: Tensor, cost: float, limits: Limits
-) -> Tensor:
-    """About the solution of a step's system by conjugate gradients from ``a``; [M, B]."""
-    ridge = 1 / (2 * cost)
-    rest = (signs - rows.product(a)).mul_(inside).sub_(a, alpha=ridge)
-    direction, square = rest.clone(), rest.square().sum(dim=0)
+def _newton_step(
+    rows: SparseRows, signs: Tensor, a: Tensor, scores: Tensor, cost: float, limits: Limits
+) -> tuple[Tensor, Tensor]:
+    """A step that lowers f, and its scores; [M, B] each.
+
+    Conjugate gradients solve for the change of the weights, H (X^T step) = X^T rest, with
+    H = 1 + 2 cost X_I^T X_I. All of it is written by coefficients of rows: H X^T u is the X^T of
+    u + 2 cost (K u)_I, and X^T u, X^T v have the inner product u . K v. However early it ends, f
+    falls along the step.
+    """
+    inside = (signs * scores < 1).to(signs.dtype).mul_(signs.abs()).mul_(2 * cost)
+    rest = (signs - scores).mul_(inside).sub_(a)
+    image = rows.product(rest)
+    direction, of_direction = rest.clone(), image.clone()
+    square = (rest * image).sum(dim=0)
+    step, of_scores = torch.zeros_like(a), torch.zeros_like(a)
     enough = limits.residual**2 * square
-    for _ in range(limits.products):
-        image = rows.product(direction).mul_(inside).add_(direction, alpha=ridge)
-        length = square / (direction * image).sum(dim=0).clamp(min=1e-30)
-        a = a.addcmul_(direction, length)
-        rest.addcmul_(image, -length)
-        before, square = square, rest.square().sum(dim=0)
+    for number in range(limits.products):
+        curved = torch.addcmul(direction, inside, of_direction)
+        length = square / (of_direction * curved).sum(dim=0).clamp(min=1e-30)
+        length *= square > enough  # labels that are done
+        step.addcmul_(direction, length)
+        of_scores.addcmul_(of_direction, length)
+        if number == limits.products - 1:
+            break
+        rest.addcmul_(curved, -length)
+        image = rows.product(rest)
+        before, square = square, (rest * image).sum(dim=0).clamp(min=0)
         if bool((square <= enough).all()):
             break
-        direction.mul_(square / before.clamp(min=1e-30)).add_(rest)
-    return a
+        share = square / before.clamp(min=1e-30)
+        direction.mul_(share).add_(rest)
+        of_direction.mul_(share).add_(image)
+    return step, of_scores
 
 
 def _loss(a: Tensor, scores: Tensor, signs: Tensor, cost: float) -> Tensor:

@@ -50,6 +50,8 @@ from rankfold.types.methods import Step as Step
 from rankfold.types.methods import TopK as TopK
 from rankfold.types.methods import history_tensors as history_tensors
 from rankfold.types.methods import kept_histories as kept_histories
+from rankfold.types.methods import list_tensors as list_tensors
+from rankfold.types.methods import list_with as list_with
 from rankfold.types.spaces import Choices as Choices
 from rankfold.types.spaces import Range as Range
 from rankfold.types.spaces import Space as Space

@@ -249,6 +249,21 @@ def kept_histories(model: Model, n_candidates: int) -> Interactions | None:
     return Interactions(offsets, candidates, grades, n_candidates)
 
 
+def list_tensors(name: str, lists: Interactions) -> dict[str, Tensor]:
+    """The tensors in which a model keeps lists of weighted numbers, such as words."""
+    assert lists.grades is not None
+    parts = {"offsets": lists.offsets, "numbers": lists.candidates, "weights": lists.grades}
+    return {f"{name}.{part}": tensor for part, tensor in parts.items()}
+
+
+def list_with(model: Model, name: str, n: int) -> Interactions:
+    """The lists with this name, of numbers below n."""
+    offsets, numbers, weights = (
+        model.tensors[f"{name}.{part}"] for part in ("offsets", "numbers", "weights")
+    )
+    return Interactions(offsets, numbers, weights, n)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The context of a fit, besides its data and settings."""
@@ -309,6 +324,8 @@ class Opened:
     extra: Callable[[Interactions], Interactions] | None = None
     """Scores above 0 that are added to the inner products for some histories, as grades. A
     candidate may occur several times in a row."""
+    extra_texts: Callable[[Texts], Interactions] | None = None
+    """The same for texts."""
     parts: Callable[[Interactions, Tensor], Tensor] | None = None
     """What each pair of one history adds to the scores of some candidates; [nnz, K]. None: scores
     are no sums over pairs."""
@@ -346,5 +363,7 @@ class Method:
     paper_space: Space | None = None  # the grid that its paper states, if it states one
     per_query: tuple[str, ...] = ("queries",)  # tensors of its models with a row per query
     per_candidate: tuple[str, ...] = ("candidates",)  # tensors with a row per candidate
+    query_lists: tuple[str, ...] = ()  # ``list_tensors`` of its models with a list per query
+    candidate_lists: tuple[str, ...] = ()  # the same per candidate
     describe: Callable[[Model], str | None] = lambda _model: None
     """The settings it selected on validation, in words. None: it selected none."""

@@ -42,7 +42,7 @@ _MOST_QUERIES = 3000  # of validation, that the mix is chosen on
 _MOST_LABELS = 256  # in a block
 _BLOCK_NUMBERS = 2**25  # of the largest matrix of a block
 _FREQUENT = 10  # texts; candidates with fewer are rare
-_NO_CLASSIFIER = -30.0  # bias: a chance of 0
+NO_CLASSIFIER = -30.0  # bias: a chance of 0
 _DRAWN = 2**10  # texts drawn for a block
 _HARDEST = 20  # texts per candidate that join after the first search
 
@@ -205,7 +205,7 @@ class Learner:
         self.block = min(_MOST_LABELS, max(1, _BLOCK_NUMBERS // max(1, self.rows.n_queries)))
         none = torch.zeros(0, dtype=torch.int64, device=run.device)
         self.codes, self.values = [none], [none.float()]  # word * N + candidate
-        self.bias = torch.full((len(counts),), _NO_CLASSIFIER, device=run.device)
+        self.bias = torch.full((len(counts),), NO_CLASSIFIER, device=run.device)
         self.done = 0  # of the order
 
     @property

@@ -129,11 +129,16 @@ def score_parts(index: TextIndex, bags: Texts, neighbours: int) -> tuple[Tensor,
     similarity = cosines(bags, index.candidates)
     if neighbours == 0:
         return torch.zeros_like(similarity), similarity
-    nearest = top_k(cosines(bags, index.queries), neighbours)
+    return votes(index, bags, neighbours), similarity
+
+
+def votes(index: TextIndex, bags: Texts, neighbours: int) -> Tensor:
+    """The share of the nearest queries, weighted by their cosines, that chose a candidate."""
+    nearest = top_k(cosines(bags, index.queries), min(neighbours, index.queries.n_candidates))
     weights = nearest.scores.clamp(min=0)
     weights /= weights.sum(dim=1, keepdim=True).clamp(min=1e-30)
-    zeros = torch.zeros_like(similarity)
-    return add_choices(zeros, TopK(nearest.ids, weights), index.chosen), similarity
+    zeros = weights.new_zeros(len(bags), index.chosen.n_candidates)
+    return add_choices(zeros, TopK(nearest.ids, weights), index.chosen)
 
 
 def cosines(bags: Texts, lists: Interactions) -> Tensor:

@@ -59,8 +59,8 @@ def export(
         index: also write ``index.faiss``, over the candidates.
         onnx: also write the networks that encode new rows or texts, if the model has some.
         torch: also write ``model.pt``: the tensors as a state dict of PyTorch.
-        data: prepared data or its folder; for a model with a tail, ``about["loss"]`` then has its
-            ndcg@10 on test with the tail and by the vectors alone.
+        data: prepared data or its folder; for a model with a tail or words, ``about["loss"]`` then
+            has its ndcg@10 on test with them and by the vectors alone.
         progress: called after each block.
 
     Returns:
@@ -90,8 +90,10 @@ def export(
                 "factor": f"{len(ranker.candidates)} * h ** {power:g}, h the size of a history",
             }
             about["score"] += ", plus the neighbours' weights of the history, times their factor"
-            if data is not None:
-                about["loss"] = _loss_without_tail(ranker, data, progress)
+        if "linear.bias" in ranker.model.tensors:
+            about["score"] += ", plus what words add, which is not exported"
+        if data is not None and any(map(_is_extra, ranker.model.tensors)):
+            about["loss"] = _loss_without_extra(ranker, data, progress)
         if onnx:
             from rankfold.tasks.export.networks import write_networks
 
@@ -180,11 +182,17 @@ def _write_neighbours(folder: Path, ranker: Ranker, format: str) -> list[str]:
     return ["neighbours.parquet"]
 
 
-def _loss_without_tail(ranker: Ranker, data: Any, progress: Progress) -> dict[str, Any]:
+def _is_extra(name: str) -> bool:
+    """Whether a tensor serves scores beside the inner products: a tail, or words."""
+    return name in ("neighbours", "neighbour_weights") or name.startswith(
+        ("words.", "linear.", "documents.")
+    )
+
+
+def _loss_without_extra(ranker: Ranker, data: Any, progress: Progress) -> dict[str, Any]:
     """The metric on test of the model, and of its vectors alone."""
     model = ranker.model
-    tail = ("neighbours", "neighbour_weights")
-    bare = {name: tensor for name, tensor in model.tensors.items() if name not in tail}
+    bare = {name: tensor for name, tensor in model.tensors.items() if not _is_extra(name)}
     both = {"model": ranker, "vectors": replace(ranker, model=replace(model, tensors=bare))}
     values = {
         name: evaluate(one, data, metrics=_METRIC, progress=progress)[_METRIC]

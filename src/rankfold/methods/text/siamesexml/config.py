@@ -95,6 +95,18 @@ class SiameseConfig(EncoderConfig):
     popularity_weight: float | None = setting(
         None, at_least=0, at_most=1, help="weight of log(1 + documents); none: chosen on validation"
     )
+    linear_weight: float | None = setting(
+        None, at_least=0, help="weight of classifiers over words; none: chosen on validation"
+    )
+    linear_rare: float | None = setting(
+        None, at_least=0, help="its factor for fewer than 10 documents; none: chosen on validation"
+    )
+    linear_middle: float | None = setting(
+        None, at_least=0, help="its factor for 10 to 49 documents; none: chosen on validation"
+    )
+    neighbour_weight: float | None = setting(
+        None, at_least=0, help="weight of documents with like words; none: chosen on validation"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ Training runs through modules, each a stage of epochs, as in [siamesexml]:
     IV   both
 
 Module II is the mean of a candidate's documents. The final vector of a candidate mixes the three,
-with its popularity as one more column. So a search is a search by inner product.
+with its popularity as one more column. A search is a search by inner product, with the extra scores
+of ``words``.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -19,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.distributed.collectives import sum_over_ranks
-from rankfold.methods.text.siamesexml import on_disk
+from rankfold.methods.text import linear
+from rankfold.methods.text.siamesexml import on_disk, words
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_corpus
 from rankfold.methods.text.siamesexml.mining import centroids
@@ -56,9 +58,34 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
         export=lambda module: export_member(module, corpus),
         divided=MIXED,
     )
-    model = _build_model(name, config, done, corpus, run)
+    found = yield from _words(data, config, run, done)
+    model = _build_model(name, config, done, corpus, run, found)
     divided = ("candidates", *_divided_keys(done, MIXED))
     yield last_step(config, model, done, divided)
+
+
+def _words(
+    data: Dataset, config: SiameseConfig, run: Run, done: Mapping[str, Tensor]
+) -> Generator[Step, None, words.Words | None]:
+    """The words beside the vectors, if they are wanted."""
+    if not words.are_wanted(data, config, run):
+        return None
+    before, epochs = "words.", sum(stage.epochs for stage in stages_of(config))
+    where = {"member": torch.tensor(config.members), "stage": torch.tensor(0), **done}
+    saved = {key: one for key, one in (run.resume or {}).items() if key.startswith(before)}
+    work = words.learn(data, run, {key.removeprefix(before): one for key, one in saved.items()})
+    while True:
+        try:
+            learner = next(work)
+        except StopIteration as end:
+            found: words.Words = end.value
+            return found
+
+        def state(own: linear.Learner = learner) -> dict[str, Tensor]:
+            return {**where, **{before + key: one for key, one in own.state().items()}}
+
+        number = max(1, config.members * epochs)
+        yield Step(number, 0.0, None, state, final=False, whole=False, stage="words")
 
 
 M = TypeVar("M", bound=nn.Module)
@@ -160,15 +187,17 @@ def start_tokens(corpus: Corpus, config: ModulesConfig, rng: torch.Generator) ->
     return tokens
 
 
-def notes_of(corpus: Corpus, mixes: list[dict[str, float]]) -> dict[str, Any]:
+def notes_of(
+    corpus: Corpus, mixes: list[dict[str, float]], chosen: Mapping[str, Any]
+) -> dict[str, Any]:
     """The notes of a model: how many tokens had vectors, and the scores of all mixes."""
     vectors: dict[str, Any] = (
         {} if corpus.token_vectors is None else {"vectors": corpus.token_vectors.notes}
     )
     if corpus.source is not None:
         vectors |= corpus.source.notes()
-    score = max((mix["score"] for mix in mixes), default=None)
-    return {**vectors, "mixes": mixes, "score": score} if mixes else vectors
+    scores = [mix["score"] for mix in mixes if chosen.items() <= mix.items()]
+    return {**vectors, "mixes": mixes, "score": scores[0]} if mixes else vectors
 
 
 def _finished_members(run: Run) -> dict[str, Tensor]:
@@ -203,23 +232,33 @@ def export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
 
 
 def _build_model(
-    name: str, config: SiameseConfig, done: Mapping[str, Tensor], corpus: Corpus, run: Run
+    name: str,
+    config: SiameseConfig,
+    done: Mapping[str, Tensor],
+    corpus: Corpus,
+    run: Run,
+    found: words.Words | None,
 ) -> Model:
     """The model, with the mix that is best on validation."""
-    mix, mixes = choose_mix(done, config, corpus, run)
+    mix, mixes = choose_mix(done, config, corpus, run, found)
+    of_words: dict[str, Tensor] = {}
+    if found is not None and (mix.linear_weight or mix.neighbour_weight):
+        factors = mix.factors(words.bands_of(corpus.own_counts), found.classifiers.bias)
+        of_words = words.to_tensors(found, factors, near=mix.neighbour_weight > 0)
     return Model(
         name,
         asdict(replace(config, **mix._asdict())),
         {
             **saved_encoders(done, config),
             **on_disk.frozen_tensors(corpus.source),
+            **of_words,
             "pairs": corpus.pairs,
             "rarity": corpus.idf,
             "candidates": mixture(
                 done, mix, config.members, corpus.own_counts, getattr(torch, config.table)
             ),
         },
-        notes_of(corpus, mixes),
+        notes_of(corpus, mixes, mix._asdict()),
     )
 
 
@@ -247,6 +286,8 @@ class _PaperConfig(SiameseConfig):
     negatives: Literal["pool", "hardest"] = "hardest"
     encoder: str = "residual"
     popularity_weight: float | None = 0.0
+    linear_weight: float | None = 0.0
+    neighbour_weight: float | None = 0.0
 
 
 SPACE: Space = {
@@ -265,9 +306,9 @@ def describe_mix(model: Model) -> str | None:
     mixes = model.notes.get("mixes")
     if not mixes:
         return None
-    best = max(mixes, key=lambda mix: float(mix["score"]))
-    mix = ", ".join(f"{name} {value:g}" for name, value in best.items() if name != "score")
-    score = f"validation {model.notes['metric']} {best['score']:.4f}"
+    names = [name for name in mixes[0] if name in model.config]
+    mix = ", ".join(f"{name} {float(model.config[name]):g}" for name in names)
+    score = f"validation {model.notes['metric']} {model.notes['score']:.4f}"
     return f"chosen from {len(mixes)} mixes, {score}: {mix}"
 
 
@@ -284,6 +325,9 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         read=on_disk.read,
         distributed=True,
         space=space,
+        per_candidate=("candidates", *words.PER_CANDIDATE),
+        query_lists=words.LISTS_OF_QUERIES,
+        candidate_lists=words.LISTS_OF_CANDIDATES,
         describe=describe_mix,
     )
 

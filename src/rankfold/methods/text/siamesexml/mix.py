@@ -1,7 +1,7 @@
 """The final vector of a candidate: a mix of three vectors, and its popularity.
 
-The three are its classifier, its text, and the mean of its documents. Validation chooses the
-weights.
+The three are its classifier, its text, and the mean of its documents. Words add extra scores.
+Validation chooses all weights.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,14 @@ from rankfold.encoders.bags import with_pairs
 from rankfold.encoders.frozen import Source
 from rankfold.errors import UserError
 from rankfold.kernels.topk import merge_top_k
+from rankfold.methods.text import linear
 from rankfold.methods.text.neighbours import best as best_of
 from rankfold.methods.text.siamesexml import on_disk
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, encode_all
 from rankfold.methods.text.siamesexml.distributed import best_of_all, first_of_all, query_blocks
+from rankfold.methods.text.siamesexml.words import Extra, Scores, Words, bands_of, scores_of
+from rankfold.metrics.propensity import Propensity, inverse_propensity
 from rankfold.training.loop import seeded
 from rankfold.types import Interactions, Model, Opened, Run, Side, Texts, TopK
 
@@ -29,6 +32,10 @@ _MAX_QUERIES = 3000  # validation queries that the mix is chosen on
 CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 _CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
 _POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
+_LINEAR_WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0)
+_NEIGHBOUR_WEIGHTS = (0.0, 0.2, 0.5, 1.0)
+_LINEAR_FACTORS = (1.0, 0.5, 2.0)
+_CLOSE = 0.003  # of the best: mixes that count as equal
 _QUERY_POPULARITY = 0.5  # queries' value in the popularity column; candidates' is divided by it
 _PRODUCT_BYTES = 2**26  # of the scores by one of the vectors, on a CPU
 BLOCK_BYTES = 2**23  # of the scores of a mix, to stay in the cache of a CPU
@@ -37,14 +44,31 @@ MIXED = ("refined", "texts", "centroids")  # the vectors of a candidate
 
 
 class Mix(NamedTuple):
-    """The weights of a candidate's vectors; its text has 1 - classifier_share."""
+    """The weights of a candidate's vectors, and of words; its text has 1 - classifier_share."""
 
     classifier_share: float
     centroid_weight: float
     popularity_weight: float
+    linear_weight: float = 0.0
+    linear_rare: float = 1.0
+    linear_middle: float = 1.0
+    neighbour_weight: float = 0.0
+
+    def factors(self, bands: Tensor, bias: Tensor) -> Tensor:
+        """The weights of the candidates' linear classifiers, 0 where there is none; [N]."""
+        each = bias.new_tensor([self.linear_rare, self.linear_middle, 1.0])[bands]
+        return each.mul_(self.linear_weight).mul_(bias > linear.NO_CLASSIFIER)
 
 
+_ROUNDS: tuple[dict[str, tuple[float, ...]], ...] = (
+    {"classifier_share": CLASSIFIER_SHARES, "centroid_weight": _CENTROID_WEIGHTS},
+    {"popularity_weight": _POPULARITY_WEIGHTS, "linear_weight": _LINEAR_WEIGHTS},
+    {"neighbour_weight": _NEIGHBOUR_WEIGHTS},
+    {"linear_rare": _LINEAR_FACTORS, "linear_middle": _LINEAR_FACTORS},
+)
+_OF_WORDS = Mix._fields[3:]
 _DEFAULT_MIX = Mix(0.75, 0.0, 0.06)  # without validation
+_DEFAULT_WITH_WORDS = Mix(0.75, 0.3, 0.0, 1.0, 1.0, 1.0, 0.2)
 
 
 def mixture(
@@ -90,34 +114,91 @@ def with_column(vectors: Tensor, popularity_weight: float, values: Tensor) -> Te
 
 
 def choose_mix(
-    done: Mapping[str, Tensor], config: SiameseConfig, corpus: Corpus, run: Run
+    done: Mapping[str, Tensor],
+    config: SiameseConfig,
+    corpus: Corpus,
+    run: Run,
+    words: Words | None = None,
 ) -> tuple[Mix, list[dict[str, float]]]:
     """The best mix on validation, and the scores of all mixes that were tried.
 
-    Shares and centroid weights are tried together at the default popularity weight, then popularity
-    weights alone: 24 mixes instead of 100. Given weights are kept.
+    Weights are tried in rounds, those of a round together, the others as chosen so far: about 60
+    mixes instead of thousands. Given weights are kept.
     """
     given = {name: getattr(config, name) for name in Mix._fields}
-    mix = _DEFAULT_MIX._replace(**{name: v for name, v in given.items() if v is not None})
-    scores: dict[Mix, float] = {}
-    if run.judge is not None and None in given.values():
-        shares = CLASSIFIER_SHARES if config.classifier_share is None else mix[:1]
-        weights = _CENTROID_WEIGHTS if config.centroid_weight is None else mix[1:2]
-        popularities = _POPULARITY_WEIGHTS if config.popularity_weight is None else mix[2:]
-        first = [Mix(*pair, mix.popularity_weight) for pair in product(shares, weights)]
-        scores = score_mixes(first, done, config, corpus, run)
-        mix = max(scores, key=scores.__getitem__)
-        then = [mix._replace(popularity_weight=weight) for weight in popularities]
-        if more := [other for other in then if other not in scores]:
-            scores |= score_mixes(more, done, config, corpus, run)
-        mix = max(scores, key=scores.__getitem__)
-    return mix, [{**tried._asdict(), "score": score} for tried, score in scores.items()]
+    rounds = _ROUNDS
+    mix = _DEFAULT_WITH_WORDS
+    if words is None:
+        mix, rounds = _DEFAULT_MIX, (_ROUNDS[0], {"popularity_weight": _POPULARITY_WEIGHTS})
+        given |= dict(zip(_OF_WORDS, _DEFAULT_MIX[3:], strict=True))
+    mix = mix._replace(**{name: value for name, value in given.items() if value is not None})
+    tried: dict[Mix, Tried] = {}
+    if run.judge is None or None not in given.values():
+        return mix, []
+    extra = None if words is None else _extra(words, corpus, run)
+    for options in rounds:
+        names = [name for name in options if given[name] is None]
+        values = product(*(options[name] for name in names))
+        choices = [mix._replace(**dict(zip(names, one, strict=True))) for one in values]
+        if more := [other for other in choices if other not in tried]:
+            tried |= score_mixes(more, done, config, corpus, run, extra)
+        mix = _best_of(tried)
+    return mix, [{**one._asdict(), **result._asdict()} for one, result in tried.items()]
+
+
+class Tried(NamedTuple):
+    """The figures of a mix on validation."""
+
+    score: float  # the metric
+    rare: float  # the metric of the first result alone, weighted by its inverse propensity
+
+
+def _best_of(tried: Mapping[Mix, Tried]) -> Mix:
+    """Of the mixes that are close to the best score, the one that serves rare candidates best."""
+    least = max(one.score for one in tried.values()) * (1 - _CLOSE)
+    close = {mix: one for mix, one in tried.items() if one.score >= least}
+    return max(close, key=lambda mix: close[mix].rare)
+
+
+class ExtraScores(NamedTuple):
+    """What words add to the scores of the validation queries, without weights."""
+
+    scores: Scores
+    bands: Tensor  # [N]
+    bias: Tensor  # [N]
+
+    def of(self, start: int, stop: int) -> "ExtraScores":
+        """Of some queries."""
+        parts = [one.part(start, stop) for one in self.scores]
+        return self._replace(scores=Scores(*parts))
+
+    def add(self, mixed: Tensor, mix: Mix) -> None:
+        """Add them to the scores of a mix [B, N]."""
+        factors = mix.factors(self.bands, self.bias)
+        for part, each in zip(self.scores, (factors, None), strict=True):
+            columns = part.candidates.long()
+            weights = mix.neighbour_weight if each is None else each[columns]
+            assert part.grades is not None
+            places = part.query_of_pair().long() * mixed.shape[1] + columns
+            mixed.view(-1).index_add_(0, places, part.grades * weights)
+
+
+def _extra(words: Words, corpus: Corpus, run: Run) -> ExtraScores:
+    assert run.judge is not None
+    queries = first_of_all(run.judge.queries, _MAX_QUERIES, corpus.comm)
+    texts = words.texts.select(queries.to(words.texts.offsets.device))
+    return ExtraScores(scores_of(words, texts), bands_of(corpus.own_counts), words.classifiers.bias)
 
 
 def score_mixes(
-    choices: list[Mix], done: Mapping[str, Tensor], config: SiameseConfig, corpus: Corpus, run: Run
-) -> dict[Mix, float]:
-    """The mean metric of each mix over the first ``_MAX_QUERIES`` validation queries.
+    choices: list[Mix],
+    done: Mapping[str, Tensor],
+    config: SiameseConfig,
+    corpus: Corpus,
+    run: Run,
+    extra: ExtraScores | None = None,
+) -> dict[Mix, Tried]:
+    """The figures of each mix over the first ``_MAX_QUERIES`` validation queries.
 
     Scores are those of ``mixture``, searched exactly; all mixes share three products. An index for
     each mix would take longer to build, and each would miss different candidates.
@@ -129,24 +210,32 @@ def score_mixes(
     vectors = encode(encoders_of(done, config, len(corpus.idf), corpus.source), bags)
     popularity = torch.log1p(corpus.own_counts.to(vectors))
     tile = min(TILE, -(-corpus.label_shard.size // comm.size))
+    tile = tile if extra is None else max(1, len(popularity))
     room = run.memory_budget // 4  # three products at a time, and mixes of them
     room = room if vectors.is_cuda else min(room, _PRODUCT_BYTES)
     size = min(max(1, room // (4 * tile)), _MAX_QUERIES)
     values: list[list[Tensor]] = [[] for _ in choices]
+    weights = inverse_propensity(corpus.counts.cpu(), len(corpus.labelled), Propensity())
     for block in query_blocks(vectors, judge.hidden(queries), size, corpus):
         results: list[TopK] = []
         for start in range(0, len(popularity), tile):
             stop = min(start + tile, len(popularity))
             products = _products(block.vectors, choices, done, config.members, slice(start, stop))
             hidden = _columns(block.hidden, start, stop)
-            best = _best_of_mixes(choices, products, popularity[start:stop], judge.depth, hidden)
+            added = None if extra is None else extra.of(block.own.start, block.own.stop)
+            best = _best_of_mixes(
+                choices, products, popularity[start:stop], judge.depth, hidden, added
+            )
             best = [TopK(ids + start, scores) for ids, scores in best]
             both = zip(results, best, strict=True)
             results = [merge_top_k(*pair, judge.depth) for pair in both] if results else best
         for mix_values, ids in zip(values, best_of_all(results, judge.depth, corpus), strict=True):
-            mix_values.append(judge.values(queries[block.own], ids[block.here].cpu()))
-    every = [comm.gather(torch.cat(mix_values)) for mix_values in values]
-    return dict(zip(choices, (float(one.double().mean()) for one in every), strict=True))
+            own, ids = queries[block.own], ids[block.here].cpu()
+            first = torch.where(torch.arange(ids.shape[1]) == 0, ids, -1)
+            rare = judge.values(own, first) * weights[ids[:, 0].clamp(min=0)]
+            mix_values.append(torch.stack([judge.values(own, ids), rare], dim=1))
+    every = [comm.gather(torch.cat(mix_values)).double().mean(dim=0) for mix_values in values]
+    return {mix: Tried(*means.tolist()) for mix, means in zip(choices, every, strict=True)}
 
 
 def _products(
@@ -174,7 +263,12 @@ def _columns(pairs: Interactions, start: int, stop: int) -> Interactions:
 
 
 def _best_of_mixes(
-    choices: list[Mix], scores: list[Tensor], popularity: Tensor, k: int, hidden: Interactions
+    choices: list[Mix],
+    scores: list[Tensor],
+    popularity: Tensor,
+    k: int,
+    hidden: Interactions,
+    extra: ExtraScores | None = None,
 ) -> list[TopK]:
     """The k best candidates by each mix of the scores [B, N] of ``_tables_of``; [B, k] each."""
     n_queries, n = scores[0].shape
@@ -182,7 +276,8 @@ def _best_of_mixes(
     results: list[list[TopK]] = [[] for _ in choices]
     for start in range(0, n_queries, max(1, rows)):
         block = [part[start : start + rows] for part in scores]
-        unwanted = hidden.part(start, min(start + rows, n_queries))
+        stop = min(start + rows, n_queries)
+        unwanted, added = hidden.part(start, stop), None if extra is None else extra.of(start, stop)
         for mix, lists in zip(choices, results, strict=True):
             mixed = block[0]
             if len(block) == 3:
@@ -190,6 +285,8 @@ def _best_of_mixes(
                 mixed = torch.lerp(texts, refined, mix.classifier_share)
                 mixed.add_(centroids, alpha=mix.centroid_weight)
             mixed = torch.add(mixed, popularity, alpha=mix.popularity_weight)
+            if added is not None:
+                added.add(mixed, mix)
             lists.append(best_of(mixed, k, unwanted))
     return [TopK(*map(torch.cat, zip(*lists, strict=True))) for lists in results]
 
@@ -213,7 +310,8 @@ def open_model(model: Model) -> Opened:
         vectors = vectors * ((1 + config.centroid_weight) / config.members)
         return with_column(vectors, popularity, vectors.new_zeros(1))
 
-    return Opened(texts=encode_texts)
+    extra = Extra(model) if "linear.bias" in model.tensors else None
+    return Opened(texts=encode_texts, extra_texts=extra)
 
 
 @torch.no_grad()

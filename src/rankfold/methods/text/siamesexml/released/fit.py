@@ -126,7 +126,7 @@ def _build_model(
         "known_candidates": chosen.candidates,
     }
     mixes = [{"beta": b, "score": score} for b, score in zip(BETAS, scores, strict=False)]
-    notes = notes_of(corpus, mixes)
+    notes = notes_of(corpus, mixes, {"beta": beta})
     return Model("siamesexml-released", asdict(replace(config, beta=beta)), tensors, notes)
 
 
