@@ -72,7 +72,7 @@ def test_classifiers_minimise_the_squared_hinge(seed: int, monkeypatch: pytest.M
     index = neighbours.build_index(data, torch.device("cpu"), bigrams=False)
     of_words, of_biases = gradient(learner, index, 1.0)
     often = index.queries.counts() > 1
-    assert float(of_words[often].abs().max()) < 0.1
+    assert float(of_words[often].abs().max()) < 0.2
     assert float(of_biases.abs().max()) < 0.3
 
 
