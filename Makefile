@@ -8,7 +8,7 @@ RELEASE := build/release
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # many processes start: compile each module once, at its first import
 
-.PHONY: demo test test-lowest pytest browser lint bench docs look lock release clean
+.PHONY: demo test test-lowest pytest browser lint bench docs look publish lock release clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -55,6 +55,10 @@ docs: $(VENV)/.docs
 # What a reader of the built site would stumble over, in Chromium; pictures of some pages in site/.
 look: $(VENV)/.docs browser
 	$(BIN)/python docs/look.py site pictures
+
+# The site of this version beside those of others, in public/: ready for a web server.
+publish: docs
+	$(BIN)/python docs/versions.py site public
 
 # Choose versions again, for every platform and Python; those in requirements/ are kept if they fit.
 COMPILE = $(RELEASE)/bin/uv pip compile --quiet --python-version 3.11 --no-header

@@ -23,6 +23,7 @@ import sampler_page
 from rankfold import __version__
 
 WORKER = "https://unpkg.com/iframe-worker/shim"
+QUERY = "e=ce(e),!e)"  # in the worker of Material for MkDocs that searches
 WEIGHTS = {  # of pages in a search; the first that a path starts with
     "guide/questions": 2.0,
     "guide/errors": 1.5,
@@ -78,3 +79,13 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     here = "../" * page.url.count("/")
     output = re.sub(r"<code>(--[\w-]+)</code>", r'<code class="option">\1</code>', output)
     return output.replace(WORKER, f"{here}assets/iframe-worker.js")
+
+
+def on_post_build(config: Any) -> None:
+    """Searches leave out the small words of a question (``assets/search_words.js``)."""
+    (worker,) = Path(config.site_dir).glob("assets/javascripts/workers/search.*.min.js")
+    text = worker.read_text(encoding="utf-8")
+    if text.count(QUERY) != 1:
+        raise RuntimeError(f"{worker.name} is another version: find where it changes the query")
+    words = (Path(config.docs_dir) / "assets/search_words.js").read_text(encoding="utf-8")
+    worker.write_text(f"{words}\n{text.replace(QUERY, 'e=words(ce(e)),!e)')}", encoding="utf-8")

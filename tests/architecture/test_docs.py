@@ -28,7 +28,14 @@ def parts() -> dict[str, Any]:
     """The modules of ``docs/``, which is no package."""
     sys.path.insert(0, str(DOCS))
     try:
-        names = ("blocks", "command_page", "departures_page", "http_page", "method_pages")
+        names = (
+            "blocks",
+            "versions",
+            "command_page",
+            "departures_page",
+            "http_page",
+            "method_pages",
+        )
         more = ("notebooks", "python_page", "sampler_page", "samples")
         return {name: __import__(name) for name in (*names, *more)}
     finally:
@@ -139,6 +146,18 @@ def test_a_broken_example_is_noticed(parts: dict[str, Any], tmp_path: Path) -> N
         page.write_text(f"# Page\n\n{text}\n")
         (tmp_path / "empty").mkdir(exist_ok=True)
         assert "line 3" in parts["blocks"].run_page(page, tmp_path / "empty")
+
+
+def test_versions_of_the_site_know_each_other(parts: dict[str, Any], tmp_path: Path) -> None:
+    script = (DOCS / "assets/versions.js").read_text(encoding="utf-8")
+    for version in ("0.9.0", "0.10.0", "0.11.0.dev1", "0.10.0"):
+        (tmp_path / "site/assets").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site/assets/versions.js").write_text(script, encoding="utf-8")
+        parts["versions"].publish(tmp_path / "site", tmp_path / "public", version)
+    for version in ("0.9.0", "0.10.0", "0.11.0.dev1"):
+        text = (tmp_path / "public" / version / "assets/versions.js").read_text(encoding="utf-8")
+        assert 'const versions = ["0.11.0.dev1", "0.10.0", "0.9.0"];' in text
+    assert "url=0.10.0/" in (tmp_path / "public/index.html").read_text(encoding="utf-8")
 
 
 def test_citation_has_this_version() -> None:

@@ -1,0 +1,40 @@
+/* A search without the small words of a question, in the words of the site. docs/site_pages.py
+   puts this into the worker that searches. */
+const SMALL = new Set(
+  ("a about an and any are as at be by can could do does for from get have how i if in into is it " +
+    "make me my not of on or own should some than that the their them there this to use used using " +
+    "want was we what when where which who why will with without would you your").split(" ")
+);
+const SAME = {
+  accuracy: "metric",
+  ann: "index",
+  anonymous: "history",
+  blacklist: "exclude",
+  crash: "interrupts",
+  dataframe: "table",
+  delete: "forget",
+  embedding: "vector",
+  embeddings: "vectors",
+  erase: "forget",
+  hyperparameter: "setting",
+  hyperparameters: "settings",
+  multitenant: "tenants",
+  nightly: "night",
+  retrain: "fit",
+  retraining: "fit",
+  semicolon: "separator",
+  tenant: "tenants",
+  visitor: "user",
+  visitors: "users",
+  whitelist: "allow",
+};
+function words(query) {
+  const kept = query
+    .split(/\s+/)
+    .map((word) => {
+      const bare = word.replace(/^\+|\*$/g, "").toLowerCase();
+      return SMALL.has(bare) ? "" : word.replace(/[\w-]+/, Object.hasOwn(SAME, bare) ? SAME[bare] : "$&");
+    })
+    .filter((word) => word);
+  return kept.length ? kept.join(" ") : query;
+}
