@@ -28,13 +28,13 @@ const SAME = {
   visitors: "users",
   whitelist: "allow",
 };
+// A word as it is counts more than longer words that begin with it: "new" before "newton".
 function words(query) {
-  const kept = query
-    .split(/\s+/)
-    .map((word) => {
-      const bare = word.replace(/^\+|\*$/g, "").toLowerCase();
-      return SMALL.has(bare) ? "" : word.replace(/[\w-]+/, Object.hasOwn(SAME, bare) ? SAME[bare] : "$&");
-    })
-    .filter((word) => word);
+  const kept = [];
+  for (const word of query.split(/\s+/)) {
+    const bare = word.replace(/^\+|\*$/g, "").toLowerCase();
+    const same = Object.hasOwn(SAME, bare) ? SAME[bare] : bare;
+    if (/^[\w.@-]*[a-z][\w.@-]*$/.test(bare) && !SMALL.has(bare)) kept.push(`${same}^3 ${same}*`);
+  }
   return kept.length ? kept.join(" ") : query;
 }
