@@ -10,6 +10,7 @@ from rankfold.cli.console import console, print_json, progress
 from rankfold.cli.info import describe_dropped
 from rankfold.cli.options import DryRun, Index, Json, Model, Quiet, given, takes, with_settings
 from rankfold.cli.outline import show_outline
+from rankfold.data.options import TableOptions
 from rankfold.errors import pluralize
 from rankfold.tasks.options import GradeOptions, RankOptions
 
@@ -17,7 +18,15 @@ from rankfold.tasks.options import GradeOptions, RankOptions
 @with_settings(
     RankOptions,
     GradeOptions,
-    metavar={"fpr": "RATE", "confidence": "SHARE", "query_column": "NAME", "text_column": "NAME"},
+    TableOptions,
+    metavar={
+        "separator": "MARK",
+        "missing": "A,B,...",
+        "fpr": "RATE",
+        "confidence": "SHARE",
+        "query_column": "NAME",
+        "text_column": "NAME",
+    },
     unset=True,
 )
 def command(

@@ -11,7 +11,9 @@ import torch
 
 from rankfold import config, storage
 from rankfold.data.build.profile import describe
+from rankfold.data.options import TableOptions
 from rankfold.data.read import memory
+from rankfold.data.read.dialect import decoded
 from rankfold.data.read.files import expand
 from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
 from rankfold.data.read.reading import Reading, spool_frames
@@ -59,7 +61,7 @@ class Prediction(dict[str, Any], Tabular):
         return str(self._table.head(ROWS_SHOWN).collect()._repr_html_())
 
 
-@config.explicit(RankOptions, GradeOptions)
+@config.explicit(RankOptions, GradeOptions, TableOptions)
 def predict(
     model: Ranker | Grader | str | Path,
     inputs: Any,
@@ -91,12 +93,15 @@ def predict(
     model = model if isinstance(model, Ranker | Grader) else load(model)
     if out is not None:
         check_file(Path(out))
+    names = [name for name in options if name in TableOptions.__slots__]
+    written = config.build(TableOptions, {name: options.pop(name) for name in names})
     with storage.scratch() as scratch:
-        reading = Reading(scratch, progress=progress)
+        reading = Reading(scratch, progress=progress, dialect=written.dialect)
         if isinstance(model, Grader):
-            done, table = _grade(model, _sources(inputs), _options(GradeOptions, options), reading)
+            sources = _in_utf8(_sources(inputs), written.encoding, scratch)
+            done, table = _grade(model, sources, _options(GradeOptions, options), reading)
         else:
-            sources = _as_files(inputs, scratch)
+            sources = _in_utf8(_as_files(inputs, scratch), written.encoding, scratch)
             done, table = _rank(model, sources, _options(RankOptions, options), reading)
         table = table.collect().lazy() if out is None else _write(table, Path(out))
     if reading.bad.counts:
@@ -118,6 +123,13 @@ def check_file(out: Path) -> None:
 def _sources(inputs: Any) -> Sequence[Any]:
     """Several inputs are a list; a table in memory is one input."""
     return inputs if isinstance(inputs, list | tuple) else [inputs]
+
+
+def _in_utf8(sources: Sequence[Any], encoding: str | None, scratch: Path) -> Sequence[Any]:
+    """The sources, files in another encoding copied; tables in memory stay as they are."""
+    if encoding is None or not all(isinstance(source, str | Path) for source in sources):
+        return sources
+    return [decoded(file, encoding, scratch) for file in expand(sources)]
 
 
 def _as_files(inputs: Any, scratch: Path) -> Sequence[str | Path]:

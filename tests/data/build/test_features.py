@@ -140,12 +140,18 @@ def test_empty_text_column_is_dropped() -> None:
     ("values", "why"),
     [
         (["1.5"] * 19 + ["n. d."], "'n. d.' is not a number"),
-        (["1"] * 10 + ["x", "", "NA"], "'x' is not a number"),
+        (["1"] * 10 + ["x", "", "NA"], "'x' is not a number: --missing x reads it as missing"),
         (["1"] * 9 + ["x"], None),  # a tenth is a level
         (["1", "2.5", "inf"], "its numbers are text"),
         (["1", "2", "nan"], None),  # codes
-        (["22,5", "3", "-,5"], "'22,5' is not a number: write decimals with a point"),
-        (["1"] * 10 + ["x", "2,5"], "'2,5' is not a number: write decimals with a point"),
+        (
+            ["22,5", "3", "-,5"],
+            "'22,5' is not a number: write decimals with a point, or use --decimal ,",
+        ),
+        (
+            ["1"] * 10 + ["x", "2,5"],
+            "'2,5' is not a number: write decimals with a point, or use --decimal ,",
+        ),
         (["2,5"] * 9 + ["x"], None),
         (["a,5", "1,2,3", "4,5"], None),  # words, and lists
         (["x", None], None),

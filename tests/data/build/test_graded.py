@@ -201,7 +201,7 @@ def test_decimal_commas_are_reported(tmp_path: Path) -> None:
     lines = [f"{i // 7},{i % 7};{i % 2}" for i in range(300)]
     (tmp_path / "t.csv").write_text("\n".join(["dose;y", *lines]))
     data = prepare(tmp_path / "t.csv", format="features", grade_column="y")
-    why = "'0,0' (t.csv:2) is not a number: write decimals with a point"
+    why = "'0,0' (t.csv:2) is not a number: write decimals with a point, or use --decimal ,"
     assert data.summary["doubtful"] == [{"column": "dose", "why": why}]
 
 

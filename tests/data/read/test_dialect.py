@@ -8,6 +8,7 @@ import pyarrow
 import pytest
 
 from rankfold.data.prepare import prepare
+from rankfold.data.read.values import plain_number
 from rankfold.errors import UserError
 from rankfold.types import Dataset
 
@@ -18,6 +19,44 @@ def pairs(data: Dataset) -> set[tuple[Any, ...]]:
     train = data.split("train")
     keys = (data.queries.take(train.query_of_pair()), data.candidates.take(train.candidates))
     return set(zip(*keys, train.all_grades().tolist(), strict=True))
+
+
+AMOUNTS = {  # as written; with a decimal point, with a decimal comma; None: no number
+    "1.234,50 €": (None, 1234.5),
+    "33,50 €": (None, 33.5),
+    "$1,234.50": (1234.5, None),
+    "1,234,567": (1234567, None),
+    "1,234": (None, 1.234),
+    "$1,234": (1234, 1.234),
+    "1.234": (1.234, 1234),
+    "-$3.20": (-3.2, -3.2),
+    "EUR 5": (5, 5),
+    "12 %": (12, 12),
+    "1e-3": (1e-3, 1e-3),
+    "2024-01-02": (None, None),
+    "about 5": (None, None),
+}
+
+
+@pytest.mark.parametrize(("place", "decimal"), [(0, "."), (1, ",")])
+def test_amounts_as_people_write_them(place: int, decimal: str) -> None:
+    frame = pl.DataFrame({"text": [*AMOUNTS]})
+    number = plain_number(pl.col("text"), decimal).cast(pl.Float64, strict=False)
+    found = frame.select(number).to_series().to_list()
+    assert found == pytest.approx([values[place] for values in AMOUNTS.values()])
+
+
+def test_columns_of_amounts_are_numbers(tmp_path: Path) -> None:
+    grades = ["low", "high"] * 10
+    rows = [f"{g};{n + 1}.000,{n % 10}0 €;{n}.000;k{n}" for n, g in enumerate(grades)]
+    (tmp_path / "rows.csv").write_text("\n".join(["grade;amount;code;kind", *rows]) + "\n")
+    how = {"format": "features", "grade_column": "grade", "grades": "low,high", "split": ALL}
+    data = prepare(tmp_path / "rows.csv", decimal=",", **how)
+    assert data.columns is not None
+    assert "amount" in data.columns.numbers
+    numbers = data.graded("train").numbers[:, data.columns.numbers.index("amount")]
+    expected = [1000 * n + 1000 + n % 10 / 10 for n in range(20)]
+    assert sorted(numbers.tolist()) == pytest.approx(expected)
 
 
 def test_a_mark_of_utf_8_counts_more_than_the_encoding(tmp_path: Path) -> None:

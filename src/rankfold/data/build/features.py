@@ -16,7 +16,7 @@ from torch import Tensor
 from rankfold.data.read.columns import listing
 from rankfold.data.read.reading import LINE
 from rankfold.data.read.results import KeyedTable
-from rankfold.data.read.values import TEXT_TYPES, times_of
+from rankfold.data.read.values import TEXT_TYPES, plain_number, times_of
 from rankfold.errors import UserError, pluralize
 from rankfold.types import Columns, Features, Vocabulary
 
@@ -124,7 +124,11 @@ def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
     if (place := first.arg_max()) is not None and first[place]:
         where = "" if places is None else f" ({places[place]})"
         why = f"{column[place]!r}{where} is not a number"
-        return f"{why}: write decimals with a point" if commas.any() else why
+        if commas.any():
+            return f"{why}: write decimals with a point, or use --decimal ,"
+        words = column.filter(wrong).str.strip_chars().unique()
+        is_word = len(words) == 1 and words[0].isalpha()
+        return f"{why}: --missing {words[0]} reads it as missing" if is_word else why
     fractions = numbers.filter(numbers.is_finite()) % 1 != 0  # codes are whole numbers
     return "its numbers are text" if fractions.any() else None
 
@@ -169,7 +173,12 @@ def _parse(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Text as numbers, and which values are neither a number nor missing."""
     text = column.cast(pl.String).str.strip_chars().str.to_lowercase()
     numbers = text.replace(_BOOLEANS).cast(pl.Float64, strict=False)
-    return numbers, numbers.is_null() & text.is_not_null() & ~text.is_in(MISSING)
+    wrong = numbers.is_null() & text.is_not_null() & ~text.is_in(MISSING)
+    if wrong.any():  # a query costs time
+        amounts = text.to_frame("text").select(plain_number(pl.col("text"))).to_series()
+        numbers = numbers.fill_null(amounts.cast(pl.Float64, strict=False))
+        wrong &= numbers.is_null()
+    return numbers, wrong
 
 
 def _to_text(column: pl.Series) -> pl.Series | None:

@@ -10,12 +10,12 @@ import polars as pl
 
 from rankfold import storage
 from rankfold.data.read.files import base_suffix, open_binary
-from rankfold.data.read.values import TEXT_TYPES
+from rankfold.data.read.values import TEXT_TYPES, plain_number
 from rankfold.errors import UserError
 
 MISSING = ("", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "None", "\\N", "#N/A")
 _BINARY = (".parquet", ".arrow", ".ipc", ".feather", ".npz", ".zip")
-_DECIMAL_COMMA = r"^\s*[-+]?\d*,?\d+([eE][-+]?\d+)?\s*$"
+_MISSING = pl.Series(MISSING, dtype=pl.String).implode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,14 @@ class Dialect:
             frame = frame.with_columns(pl.when(~plain.is_in(words)).then(pl.col(text)))
         if self.decimal == ",":
             column = pl.col(text).cast(pl.String)
-            filled = (column != "").fill_null(value=False)
-            fits = ~filled | column.str.contains(_DECIMAL_COMMA)
-            ((*numeric,),) = frame.select(fits.all()).rows() if text else [()]
-            names = [name for name, ok in zip(text, numeric, strict=True) if ok]
-            frame = frame.with_columns(pl.col(names).cast(pl.String).str.replace(",", "."))
+            plain = plain_number(column, ",")
+            is_number = plain.cast(pl.Float64, strict=False).is_not_null()
+            is_missing = column.is_null() | column.str.strip_chars().is_in(_MISSING)
+            marked = column.str.contains(r"[,€$£¥%]")  # so 1.234 in a column of keys stays
+            ((*fit,),) = frame.select((is_number | is_missing).all()).rows() if text else [()]
+            ((*some,),) = frame.select((is_number & marked).any()).rows() if text else [()]
+            names = [name for name, *yes in zip(text, fit, some, strict=True) if all(yes)]
+            frame = frame.with_columns(plain_number(pl.col(names).cast(pl.String), ","))
         return frame
 
 

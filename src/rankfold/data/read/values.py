@@ -11,6 +11,8 @@ from rankfold.errors import UserError
 F = TypeVar("F", pl.DataFrame, pl.LazyFrame)
 TEXT_TYPES = (pl.String, pl.Categorical, pl.Enum)
 MAX_ROWS = 2**32 - 2**16 if pl.get_index_type() == pl.UInt32 else 2**63  # that polars can number
+_CURRENCY = r"(?:[€$£¥]|EUR|USD|GBP|CHF)"
+_AMOUNT = rf"(?i)^\s*([-+]?)\s*{_CURRENCY}?\s*([-+]?[\d.,]*\d)\s*(?:%|{_CURRENCY})?\s*$"
 _CANONICAL = r"^(0|-?[1-9][0-9]{0,18})$"
 
 
@@ -111,12 +113,30 @@ def key(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
 def number(column: pl.Expr, dtype: pl.DataType, where: str, decimal: str = ".") -> pl.Expr:
     """Grades in single precision, null where they are no numbers."""
     if dtype in TEXT_TYPES:
-        text = column.cast(pl.String).str.strip_chars().str.replace(decimal, ".", literal=True)
+        text = plain_number(column.cast(pl.String).str.strip_chars(), decimal)
         return text.cast(pl.Float64, strict=False).cast(pl.Float32)
     if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
         hint = "grades are numbers; use --grade-column none to ignore them"
         raise UserError(f"{where} holds {dtype}", hint=hint)
     return column.cast(pl.Float32)
+
+
+def plain_number(text: pl.Expr, decimal: str = ".") -> pl.Expr:
+    """Numbers as people write them, without currency, percent sign and marks between thousands.
+
+    ``1.234,50 €`` is ``1234.50`` if the decimal mark is a comma, ``$1,234.50`` if it is a point.
+    With a point ``1,234`` stays as it is: its comma may be a decimal mark. Other text stays too.
+    """
+    body = text.str.replace(_AMOUNT, "${1}${2}")
+    if decimal == ",":
+        grouped = body.str.contains(r"^[-+]?\d{1,3}(\.\d{3})+(,\d+)?$")
+        ungrouped = pl.when(grouped).then(body.str.replace_all(".", "", literal=True))
+        return ungrouped.otherwise(body).str.replace(",", ".", literal=True)
+    grouped = body.str.contains(r"^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$")
+    certain = body.str.contains(r"\.|,.*,") | text.str.contains(r"[$£]")
+    return (
+        pl.when(grouped & certain).then(body.str.replace_all(",", "", literal=True)).otherwise(body)
+    )
 
 
 def seconds(column: pl.Expr, dtype: pl.DataType, where: str, form: str | None = None) -> pl.Expr:
