@@ -1,12 +1,16 @@
 """The numbers of a diagnosis, with the intervals of those that are estimates."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rankfold.tasks.statistics import interval_of, mean_intervals
+
+_NORMAL = 1.959964  # the 97.5 % quantile
 
 
 class Figure(NamedTuple):
@@ -38,12 +42,40 @@ def figure_of(value: float | Tensor, draws: Tensor | None = None) -> Figure:
 
 
 def mean_of(values: Tensor) -> Figure:
-    """The mean of some values and its interval, by a bootstrap over them."""
-    mean = rounded(values.double().mean())
+    """The mean of some values and its interval, by a bootstrap over them.
+
+    Of zeros and ones, a share, it is Wilson's: no sample of ones alone would ever show a zero.
+    """
+    values = values.double().cpu()
+    mean = rounded(values.mean())
     if len(values) < 2:
         return Figure(mean)
-    ((low, high),) = mean_intervals(values[None].double().cpu().numpy())
+    if bool(((values == 0) | (values == 1)).all()):
+        low, high = wilson(float(values.mean()), len(values))
+    else:
+        ((low, high),) = mean_intervals(values[None].numpy())
     return Figure(mean, rounded(low), rounded(high))
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """The ends of the 95% score interval of a share of n: what it may be in all that n are from."""
+    spread = _NORMAL**2 / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)
+    return min(max(0.0, middle - half), share), max(min(1.0, middle + half), share)
+
+
+def by_group(values: Tensor, groups: Tensor, n_groups: int) -> Tensor:
+    """A value per group whose mean is that of all values, so that intervals are over groups.
+
+    Values of one group, such as the pairs of a query, are alike: an interval over them would be
+    too narrow. Groups without values are left out.
+    """
+    values, groups = values.double().cpu(), groups.long().cpu()
+    counts = torch.bincount(groups, minlength=n_groups).double()
+    sums = torch.bincount(groups, values, minlength=n_groups)
+    there, mean = counts > 0, values.mean()
+    return mean + (sums - mean * counts)[there] / counts[there].mean()
 
 
 def spaced(low: float, high: float, n: int) -> list[float]:

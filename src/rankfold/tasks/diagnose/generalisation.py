@@ -29,12 +29,12 @@ from rankfold.errors import UserError
 from rankfold.kernels.sparse import pair_products
 from rankfold.objectives.quadratic import value
 from rankfold.objectives.rg import rg2
-from rankfold.tasks.diagnose.figures import Figure, figure_of, mean_of, rounded, spaced
+from rankfold.tasks.diagnose.figures import Figure, by_group, figure_of, mean_of, rounded, spaced
 from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Interactions, Progress
 
-_MAX_PAIRS = 200_000  # held-out pairs whose scores are bootstrapped
+_MAX_QUERIES = 200_000  # whose held-out pairs are bootstrapped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,9 @@ def measure(
     other = pair_products(held_out, queries, candidates).double()
     gaps = 2 * len(candidates) * (seen - other)
     rng = torch.Generator().manual_seed(subject.seed)
-    gap = mean_of(gaps[torch.randperm(len(gaps), generator=rng)[:_MAX_PAIRS]])
+    each = by_group(gaps, held_out.query_of_pair(), held_out.n_queries)
+    drawn = mean_of(each[torch.randperm(len(each), generator=rng)[:_MAX_QUERIES]])
+    gap = drawn._replace(value=rounded(gaps.mean()))
     return _result(numbers, gap, rows)
 
 

@@ -98,10 +98,14 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
     windows = [{"step": step, "chi2": rounded(a), "p": rounded(b)} for step, a, b in columns]
     white = (p > _SIGNIFICANCE).double()
     first = float(rho[0])
+    apart = series[late][:: -(-config.window // config.every)]  # windows without common increments
+    own = mean_of(_autocorrelations(apart, 1)[:, 0])
     figures = {
         f"share of windows with p > {_SIGNIFICANCE:g}": figure_of(white.mean()),
         "the same in the last third of training": figure_of(white[late].mean()),
-        "autocorrelation at lag 1 there, mean": mean_of(_autocorrelations(series[late], 1)[:, 0]),
+        "autocorrelation at lag 1 there, mean": own._replace(
+            value=rounded(_autocorrelations(series[late], 1)[:, 0].mean())
+        ),
     }
     if white[late].mean() >= _MOST:
         follows = "Ranks move as the Gaussian weights assume: keep sigma as a width of time."
