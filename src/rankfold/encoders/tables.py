@@ -7,12 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from rankfold.encoders.halves import to_float32
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.types import Batch, Encoder
 
 INITIAL_STD = 0.1  # of a coordinate
 MIN_NORM = 0.1  # shorter vectors are divided by this: near 0 the gradient of a cosine explodes
 BLOCK = 2**16  # rows drawn at a time if not all are kept
+GRADIENT_SCALE = 2.0**14  # of tables in half precision: about the largest batch
 
 
 class Tables(nn.Module):
@@ -20,6 +22,7 @@ class Tables(nn.Module):
 
     With ``sparse`` gradients a step costs as much as its batch, not as much as the tables. ``own``
     is the range of queries that are held here; ``shard`` that of candidates, with access to others.
+    With ``half`` the tables are float16, and the gradients times ``GRADIENT_SCALE``.
     """
 
     def __init__(
@@ -31,11 +34,12 @@ class Tables(nn.Module):
         sparse: bool = False,
         own: tuple[int, int] | None = None,
         shard: TableShard | None = None,
+        half: bool = False,
     ) -> None:
         super().__init__()
         held = None if shard is None else (shard.start, shard.stop)
-        self.queries = table(sizes[0], width, rng, sparse=sparse, own=own)
-        self.candidates = table(sizes[1], width, rng, sparse=sparse, own=held)
+        self.queries = table(sizes[0], width, rng, sparse=sparse, own=own, half=half)
+        self.candidates = table(sizes[1], width, rng, sparse=sparse, own=held, half=half)
         self.shard = shard
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
@@ -58,6 +62,8 @@ def look_up(table: nn.Embedding, rows: Tensor | None) -> Tensor:
     if table.weight.is_cpu and not table.sparse:  # its gradient takes half the time
         return table.weight.index_select(0, rows.flatten()).view(*rows.shape, table.embedding_dim)
     vectors: Tensor = table(rows)
+    if vectors.dtype == torch.float16:
+        return to_float32(vectors, GRADIENT_SCALE)
     return vectors
 
 
@@ -68,26 +74,32 @@ def table(
     *,
     sparse: bool = False,
     own: tuple[int, int] | None = None,
+    half: bool = False,
 ) -> nn.Embedding:
     """Random vectors, the same on every device; with ``own``, only these rows."""
-    drawn = _drawn(size, width, rng, own or (0, size)) * INITIAL_STD
+    dtype = torch.float16 if half else torch.float32
+    drawn = _drawn(size, width, rng, own or (0, size), dtype).mul_(INITIAL_STD)
     return nn.Embedding(len(drawn), width, sparse=sparse, _weight=drawn)
 
 
-def _drawn(size: int, width: int, rng: torch.Generator, own: tuple[int, int]) -> Tensor:
+def _drawn(
+    size: int, width: int, rng: torch.Generator, own: tuple[int, int], dtype: torch.dtype
+) -> Tensor:
     """Some rows of ``torch.randn(size, width)``, drawn in blocks if they are not all.
 
     torch draws sixteen numbers at a time: blocks of a multiple of 16 rows give the same numbers.
     The last block is the longest, since fewer than 16 numbers are drawn differently.
     """
-    if own == (0, size):
+    if own == (0, size) and dtype == torch.float32:
         return torch.randn(size, width, generator=rng)
     starts = [block * BLOCK for block in range(max(1, size // BLOCK))]
-    kept = []
+    kept, place = torch.empty(own[1] - own[0], width, dtype=dtype), 0
     for start, stop in pairwise([*starts, size]):
         block = torch.randn(stop - start, width, generator=rng)
-        kept.append(block[max(0, own[0] - start) : max(0, own[1] - start)].clone())
-    return torch.cat(kept)
+        block = block[max(0, own[0] - start) : max(0, own[1] - start)]
+        kept[place : place + len(block)] = block
+        place += len(block)
+    return kept
 
 
 class Biased(nn.Module):

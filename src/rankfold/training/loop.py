@@ -81,6 +81,7 @@ class Task:
     divided: tuple[str, ...] = ()  # names in the memory's state of tables divided among processes
     factors: Mapping[nn.Parameter, float] = field(default_factory=dict)  # of learning rates
     measure: Callable[[], Mapping[str, float]] = dict  # figures of an epoch, for the log of a fit
+    gradient_scale: float = 1.0  # of sparse gradients: of tables in half precision
     draws_elsewhere: bool = False  # a custom module, which may draw from torch's global generator
 
 
@@ -160,7 +161,7 @@ class Loop:
         sum_gradients(module, sides, self.task.batch_candidates(), comm)
         if config.clip is not None:
             optimisers.clip(module, config.clip, sides, comm)
-        optimisers.decay_rows(self.task.module, self.decay)
+        optimisers.decay_rows(self.task.module, self.decay, self.task.gradient_scale)
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)

@@ -78,14 +78,14 @@ def coalesce(module: nn.Module) -> None:
             parameter.grad = grad._coalesced_(True) if ascend else grad.coalesce()
 
 
-def decay_rows(module: nn.Module, weight_decay: float) -> None:
-    """Weight decay for sparse gradients: only the rows in the batch decay."""
+def decay_rows(module: nn.Module, weight_decay: float, scale: float = 1.0) -> None:
+    """Weight decay for sparse gradients, which have the factor ``scale``: of the batch's rows."""
     if weight_decay == 0:
         return
     for table in module.parameters():
         if table.grad is not None and table.grad.is_sparse:
             rows = table.grad.indices()[0]
-            table.grad.values().add_(table.detach()[rows], alpha=weight_decay)
+            table.grad.values().add_(table.detach()[rows], alpha=weight_decay * scale)
 
 
 def clip(

@@ -5,13 +5,13 @@ named combination; ``sampled`` takes any.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from rankfold.config import setting
+from rankfold.config import check, setting
 from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Biased, Scaled
@@ -56,6 +56,27 @@ class ComparisonConfig(model.EncoderConfig):
     """Settings of every method that compares a chosen candidate with sampled ones."""
 
     mask: Mask = setting("own", help="negatives to skip: the pair's candidate, or all chosen ones")
+    table: Literal["float32", "float16"] = setting(
+        "float32", help="numbers of vectors, in training and in the model; float16 halves memory"
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.table == "float32":
+            return
+        fits = {"encoder": ("tables",), "optimiser": ("auto", "row-adam"), "clip": (None,)}
+        for name, values in fits.items():
+            if getattr(self, name) not in values:
+                raise UserError(
+                    f"table=float16 needs {name}={values[-1]}, got {getattr(self, name)}".lower(),
+                    hint=f"leave {name} or table out",
+                )
+
+    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+        settled = super(ComparisonConfig, self).for_data(rows, comm)
+        if self.table == "float16":
+            return replace(settled, optimiser="row-adam")
+        return settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +257,7 @@ def fit(name: str, parts: Combination, data: Dataset, config: Any, run: Run) -> 
         memory=sampler,
         sides=model.sides_of(encoder),
         batch_candidates=comparison.pools.batch_candidates,
+        gradient_scale=model.gradient_scale(config),
         draws_elsewhere=model.has_dropout(encoder),
         measure=comparison.measure,
     )

@@ -12,8 +12,9 @@ from rankfold.config import setting
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.encoders.history import POOLINGS, History
 from rankfold.encoders.sharded_table import TableShard
-from rankfold.encoders.tables import MIN_NORM, Biased, Scaled, Tables
+from rankfold.encoders.tables import GRADIENT_SCALE, MIN_NORM, Biased, Scaled, Tables
 from rankfold.encoders.towers import FeatureVectors, RowRange, Tower, Towers
+from rankfold.errors import UserError
 from rankfold.kernels.sparse import in_file
 from rankfold.methods.gradient import history
 from rankfold.methods.noise import noise_of
@@ -111,12 +112,18 @@ def trained_encoder(
         size = 4 * rows.n_candidates * config.width
         if size > run.candidate_memory:
             shard = TableShard(rows.n_candidates, run.comm, run.memory_budget)
+    half = is_half(config)
+    if half and run.comm.size > 1:
+        raise UserError(
+            f"table=float16 cannot be fitted by {run.comm.size} processes",
+            hint="start it without torchrun, or leave table out",
+        )
     encoder: Tables | Towers | History
     if config.encoder == "history":
         encoder = history.make(data, rows, config, run, sparse=sparse)
     else:
         encoder = make_encoder(
-            data, rows, config.encoder, config.width, run, sparse=sparse, shard=shard
+            data, rows, config.encoder, config.width, run, sparse=sparse, shard=shard, half=half
         )
     return Scaled(encoder, config.similarity, config.temperature)
 
@@ -130,6 +137,7 @@ def make_encoder(
     *,
     sparse: bool = False,
     shard: TableShard | None = None,
+    half: bool = False,
 ) -> Tables | Towers:
     """An encoder on the run's device, initialised at random by the run's seed.
 
@@ -146,12 +154,22 @@ def make_encoder(
             held = RowRange(n_queries, own, run.comm)
         return Towers(seen, width, rng, features, sparse=sparse, held=held).to(run.device)
     sizes = n_queries, rows.n_candidates
-    encoder = Tables(sizes, width, rng, sparse=sparse, own=own, shard=shard)
+    encoder = Tables(sizes, width, rng, sparse=sparse, own=own, shard=shard, half=half)
     if shard is not None:
         seen = seen[0], seen[1][shard.start : shard.stop]
     for table, known in zip((encoder.queries, encoder.candidates), seen, strict=True):
         table.weight.data[~known] = 0
     return encoder.to(run.device)
+
+
+def is_half(config: EncoderConfig) -> bool:
+    """Whether the tables of vectors have half precision."""
+    return getattr(config, "table", "float32") == "float16"
+
+
+def gradient_scale(config: EncoderConfig) -> float:
+    """What the gradients of tables are multiplied by."""
+    return GRADIENT_SCALE if is_half(config) else 1.0
 
 
 def sides_of(encoder: Encoder) -> Sides:
@@ -211,7 +229,8 @@ def _innermost(encoder: Encoder) -> Tables | Towers | History:
 
 def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Interactions) -> Model:
     """The vectors of all rows, and the towers that can encode new rows by their features."""
-    tensors, notes = vectors(encoder, rows), dict[str, Any]()
+    kept = torch.float16 if is_half(config) else torch.float32
+    tensors, notes = vectors(encoder, rows, kept), dict[str, Any]()
     inner = _innermost(encoder)
     sides: dict[Side, tuple[nn.Module, Features | None]] = {}
     if isinstance(inner, Towers):
@@ -226,14 +245,16 @@ def model_of(name: str, config: Any, encoder: Encoder, data: Dataset, rows: Inte
         sides["candidate"] = inner.candidates, data.candidate_features
     for side, (tower, features) in sides.items():
         if features is not None:
-            kept = {k: t for k, t in tower.state_dict().items() if not k.startswith("own")}
-            tensors |= {TOWERS[side] + key: tensor.clone() for key, tensor in kept.items()}
+            learnt = {k: t for k, t in tower.state_dict().items() if not k.startswith("own")}
+            tensors |= {TOWERS[side] + key: tensor.clone() for key, tensor in learnt.items()}
             notes[f"{side}_columns"] = features.columns.to_json()
     return Model(name, asdict(config), tensors, notes)
 
 
 @torch.no_grad()
-def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
+def vectors(
+    encoder: Encoder, rows: Interactions, dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
     """The vectors of all candidates and of this process's queries."""
     shard = shard_of(encoder)
     sides = {
@@ -246,7 +267,7 @@ def vectors(encoder: Encoder, rows: Interactions) -> dict[str, Tensor]:
             tables[side] = shard.whole(encode, rows.offsets.device, in_file)
             continue
         parts = torch.arange(size, device=rows.offsets.device).split(_ROW_BLOCK)
-        tables[side] = torch.cat([encode(some).float() for some in parts])
+        tables[side] = torch.cat([encode(some).to(dtype) for some in parts])
     return tables
 
 

@@ -41,6 +41,11 @@ class SmlConfig(comparison.UniformConfig):
 
     def __post_init__(self) -> None:
         check(self)
+        if self.table != "float32":
+            raise UserError(
+                "sml keeps its vectors in the unit ball: it takes no table=float16",
+                hint="leave table out, or fit bpr",
+            )
         if self.encoder == "history":
             raise UserError(
                 "sml has a margin for each query: it takes no encoder=history",

@@ -60,6 +60,7 @@ def fit(data: Dataset, config: UibConfig, run: Run) -> Iterator[Step]:
         export=lambda: model.model_of("uib", config, encoder, data, rows),
         sides=Sides((*sides.divided, boundary), sides.per_candidate),
         batch_candidates=pools.batch_candidates,
+        gradient_scale=model.gradient_scale(config),
         draws_elsewhere=model.has_dropout(encoder),
     )
     return train(task, config, run)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.frozen import Given
+from rankfold.encoders.halves import to_float32
 from rankfold.encoders.pretrained import Pretrained
 from rankfold.kernels.decoupled_softmax import shared_decoupled_softmax_loss
 from rankfold.losses.likelihood import likelihood_loss
@@ -83,8 +84,7 @@ class Siamese(nn.Module):
 
     def refined(self, vectors: Tensor, rows: Tensor) -> Tensor:
         """normalise(E(z) + eta): the classifiers of candidates."""
-        own: Tensor = _ToFloat32.apply(self.refinements(rows))  # type: ignore[no-untyped-call]
-        return unit(vectors + own)
+        return unit(vectors + to_float32(self.refinements(rows), _GRADIENT_SCALE))
 
     @property
     def sides(self) -> Sides:
@@ -113,23 +113,6 @@ class Siamese(nn.Module):
             return work(self.encoder, *args)
         finally:
             self.train()
-
-
-class _ToFloat32(torch.autograd.Function):
-    """float16 values as float32; their gradients are multiplied by ``_GRADIENT_SCALE``.
-
-    Gradients of a mean over a batch would underflow in float16. The optimiser of tables uses their
-    directions, and their lengths relative to earlier ones: the factor cancels.
-    """
-
-    @staticmethod
-    def forward(_ctx: Any, halves: Tensor) -> Tensor:
-        return halves.float()
-
-    @staticmethod
-    def backward(_ctx: Any, *grads: Tensor) -> Tensor:
-        most = torch.finfo(torch.float16).max  # vectors without text are at 0, where slopes explode
-        return (grads[0] * _GRADIENT_SCALE).clamp_(-most, most).half()
 
 
 def stages_of(config: ModulesConfig) -> list[Stage]:
