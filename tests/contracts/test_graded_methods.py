@@ -1,6 +1,7 @@
 """The contract of every method for ordered grades, on rows with a planted order."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,16 @@ def steps(name: str, resume: dict[str, Tensor] | None = None) -> list[Step]:
     return result
 
 
+@cache
+def fitted(name: str, n_grades: int = 4) -> Grader:
+    return rf.fit(name, data(n_grades), **few(name))
+
+
 @pytest.mark.parametrize("name", GRADED)
 class TestGradedMethod:
     def test_a_row_has_the_same_score_alone_and_in_a_batch(self, name: str) -> None:
         """Up to rounding; grades are equal wherever a score is further from the cuts than that."""
-        result, rows = rf.fit(name, data(), **few(name)), data().graded("test")
+        result, rows = fitted(name), data().graded("test")
         among, cuts = result.score(rows), result.cuts(0.1)
         tolerance = 1e-5 * float(among.abs().max())
         clear = ((among[:, None] - cuts).abs() > 2 * tolerance).all(dim=1)
@@ -79,14 +85,14 @@ class TestGradedMethod:
 
     @pytest.mark.parametrize("n_grades", [2, 4])
     def test_finds_the_planted_order(self, name: str, n_grades: int) -> None:
-        result = rf.fit(name, data(n_grades), **few(name))
+        result = fitted(name, n_grades)
         assert isinstance(result, Grader)
         metrics = rf.evaluate(result, data(n_grades), metrics=["order", "auc"], bootstrap=10)
         assert metrics["order"] > 0.93
         assert metrics["auc"] > 0.93
 
     def test_same_seed_same_model(self, name: str) -> None:
-        first, second = (rf.fit(name, data(), seed=3, **few(name)).model.tensors for _ in range(2))
+        first, second = fitted(name).model.tensors, rf.fit(name, data(), **few(name)).model.tensors
         assert all(torch.equal(first[key], second[key]) for key in first)
 
     def test_resumed_fit_is_bit_identical(self, name: str) -> None:
@@ -97,10 +103,8 @@ class TestGradedMethod:
             assert torch.equal(rest[-1].state()[key], tensor), key
 
     def test_save_and_load_round_trip(self, name: str, tmp_path: Path) -> None:
-        result, rows = (
-            rf.fit(name, data(), out=tmp_path / "model", **few(name)),
-            data().graded("test"),
-        )
+        result, rows = fitted(name), data().graded("test")
+        result.save(tmp_path / "model")
         again = rf.load(tmp_path / "model")
         assert torch.equal(again.score(rows), result.score(rows))
         assert again.names == ["g0", "g1", "g2", "g3"]

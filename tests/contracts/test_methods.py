@@ -3,6 +3,7 @@
 import random
 import time
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rankfold.config import Settings, declarations, describe_type
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import Ranking
-from rankfold.types import Dataset, Interactions, Model, Vocabulary, from_pairs
+from rankfold.types import Dataset, Interactions, Model, Step, Vocabulary, from_pairs
 
 INTERACTIONS = [name for name, method in METHODS.items() if method.data_kind == "interactions"]
 LEARNING = [
@@ -67,11 +68,18 @@ def test_every_number_has_a_bound(name: str) -> None:
             assert declared.bounds, setting
 
 
+@cache
+def fitted_to_board(name: str) -> tuple[Model, list[Step]]:
+    """A model, and the steps of its fit."""
+    steps: list[Step] = []
+    ranker = rf.fit(name, checkerboard(), report=lambda _, step: steps.append(step))
+    return ranker.model, steps
+
+
 @pytest.mark.parametrize("name", INTERACTIONS)
 class TestMethod:
     def test_model_is_plain_data_of_the_right_shape(self, name: str) -> None:
-        ranker = rf.fit(name, checkerboard())
-        model = ranker.model
+        model, _ = fitted_to_board(name)
         assert isinstance(model, Model)
         assert model.method == name
         opened, own = METHODS[name].open(model), METHODS[name].own_search
@@ -89,26 +97,22 @@ class TestMethod:
         assert all(tensor.isfinite().all() for tensor in model.tensors.values())
 
     def test_same_seed_same_model(self, name: str) -> None:
-        first, second = (rf.fit(name, checkerboard(), seed=3).model.tensors for _ in range(2))
+        first, second = fitted_to_board(name)[0].tensors, rf.fit(name, checkerboard()).model.tensors
         assert all(torch.equal(first[key], second[key]) for key in first)
 
     def test_steps_count_from_one_and_the_last_is_final(self, name: str) -> None:
-        seen = []
-        rf.fit(name, checkerboard(), report=lambda _, step: seen.append(step))
-        numbers, finals = zip(*((s.number, s.final) for s in seen if s.whole), strict=True)
+        _, steps = fitted_to_board(name)
+        numbers, finals = zip(*((s.number, s.final) for s in steps if s.whole), strict=True)
         assert list(numbers) == list(range(1, len(numbers) + 1))
         assert list(finals) == [False] * (len(numbers) - 1) + [True]
 
     def test_fold_in_gives_the_fitted_row(self, name: str) -> None:
-        data = checkerboard()
-        ranker = rf.fit(name, data)
-        fold_in = METHODS[name].open(ranker.model).histories
+        model, _ = fitted_to_board(name)
+        fold_in = METHODS[name].open(model).histories
         if fold_in is None:
             pytest.skip(f"{name} has no fold-in")
-        rows = data.split("train")
-        torch.testing.assert_close(
-            fold_in(rows), ranker.model.tensors["queries"], atol=1e-4, rtol=1e-4
-        )
+        rows = checkerboard().split("train")
+        torch.testing.assert_close(fold_in(rows), model.tensors["queries"], atol=1e-4, rtol=1e-4)
 
     def test_query_and_candidate_without_pairs_are_harmless(self, name: str) -> None:
         train = Interactions(torch.tensor([0, 2, 2, 3]), torch.tensor([0, 1, 0]).int(), None, 4)
