@@ -250,8 +250,9 @@ def labels() -> Section:
     return Section(
         "texts",
         "How well does it label texts?",
-        "P@1 / PSP@1 on test, and CPU seconds of the last fit. `siamesexml` has its defaults, the "
-        "peers up to eight settings; the best peer of each set is shown. [All rows and "
+        "P@1 / PSP@1 on test, and CPU seconds of the last fit. `siamesexml` has its defaults, but "
+        "was measured before it added words to its vectors: today's fit takes longer. The peers "
+        "have up to eight settings; the best peer of each set is shown. [All rows and "
         "columns](tables.md#labels-for-texts).",
         "Labels for texts: P@1 on test, against the best peer",
         groups,
