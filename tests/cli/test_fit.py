@@ -78,7 +78,8 @@ def test_a_line_of_a_fit_has_the_best_score_and_the_time_left() -> None:
         step = Step(number, 0.5, MODEL, dict, final=False)._replace(seconds=2.0)
         history.note(step, score)
         report(history, step)
-    assert lines[0].startswith("fit: step 1 of 4, loss 0.5, ndcg@10 0.2000, at most 6 s left")
+    assert lines[0] == "fit: step 1 of 4, loss 0.5, ndcg@10 0.2000"  # with what is done once
+    assert lines[1].startswith("fit: step 2 of 4, loss 0.5, ndcg@10 0.3000, at most 1 s left")
     assert "ndcg@10 0.2500 (best 0.3000 at step 2)" in lines[2]
 
 

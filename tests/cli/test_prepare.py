@@ -53,4 +53,4 @@ def test_graded_rows_do_not_replace_pairs(rankfold: Command, ratings: Path, tmp_
     assert "graded rows would replace" in done.err
     done = rankfold(*words, "--out", tmp_path / "d", "--overwrite")
     assert done.code == 0
-    assert "g.csv: grade = stage, age" in done.err
+    assert "g.csv: grade = stage; features: age" in done.err

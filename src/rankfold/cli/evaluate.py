@@ -225,7 +225,8 @@ def _print_costs(result: GradedEvaluation, above: Sequence[str], out: Console) -
 
 
 def _with_interval(value: float | None, ends: tuple[float, float] | None) -> str:
-    return "-" if value is None or ends is None else f"{value:.4f} ({ends[0]:.4f}-{ends[1]:.4f})"
+    """A rate above its interval: in one line, three thresholds do not fit into 80 characters."""
+    return "-" if value is None or ends is None else f"{value:.3f}\n{ends[0]:.3f}-{ends[1]:.3f}"
 
 
 def _cells(result: GradedEvaluation, values: Sequence[float | None] | None) -> list[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rankfold.data.read.reading import Taken
 
 T = TypeVar("T")
+_ROLES = ("key", "query", "candidate", "grade", "time", "group", "text", "labels")
 _WIDEST = 24  # characters of a cell
 _COLUMNS = ("query_column", "candidate_column", "grade_column", "time_column", "text_column")
 _SPLITS = ("train", "validation", "test")
@@ -99,9 +100,12 @@ def describe_taken(tables: Sequence[Taken], say: Console) -> None:
         if table.columns in done:
             continue
         done.append(table.columns)
+        taken = table.columns.items()
         columns = ", ".join(
-            role if role == name else f"{role} = {name}" for role, name in table.columns.items()
+            role if role == name else f"{role} = {name}" for role, name in taken if role in _ROLES
         )
+        if features := [role for role, _ in taken if role not in _ROLES]:
+            columns += f"; features: {', '.join(features)}"
         unused = f"unused: {', '.join(table.unused[:MAX_NAMES_SHOWN])}" if table.unused else ""
         more = "".join(f"; {note}" for note in (*table.notes, unused) if note)
         say.print(f"{table.table}: {columns}{more}")

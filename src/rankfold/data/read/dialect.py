@@ -13,7 +13,8 @@ from rankfold.data.read.files import base_suffix, open_binary
 from rankfold.data.read.values import TEXT_TYPES, plain_number
 from rankfold.errors import UserError
 
-MISSING = ("", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "None", "\\N", "#N/A")
+_ERRORS = ("#N/A", "#N/D", "#NV")  # of spreadsheets
+MISSING = ("", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "None", "\\N", *_ERRORS)
 _BINARY = (".parquet", ".arrow", ".ipc", ".feather", ".npz", ".zip")
 _MISSING = pl.Series(MISSING, dtype=pl.String).implode()
 

@@ -22,8 +22,8 @@ def reporter(callback: Callable[[str, float], None], metric: str) -> Report:
         loss = f", loss {step.loss:.6g}" if step.loss else ""  # 0: the method has no loss
         hits = f", hits {step.measured['hits']:.2%}" if "hits" in step.measured else ""
         line = f"{history.phase}: {stage}{count}{loss}{hits}{_scores(history, step, metric)}"
-        now = perf_counter()
-        start, done = began.setdefault(f"{history.phase} {step.stage}", (now - step.seconds, 0.0))
+        now = perf_counter()  # the first report does not count: modules are loaded before it
+        start, done = began.setdefault(f"{history.phase} {step.stage}", (now, share))
         if done < share < 1:
             line += f", at most {_duration((now - start) * (1 - share) / (share - done))} left"
         callback(line, share)
