@@ -48,6 +48,15 @@ class Noise(NamedTuple):
         rows, columns = self.n_queries / self.n_pairs, self.n_candidates / self.n_pairs
         return self.factors[0] * self.strength * self.lost**2 * float(rows**0.5 + columns**0.5)
 
+    @property
+    def decay(self) -> float:
+        """The decay of vectors that suits a loss which is a mean over M queries or over pairs.
+
+        A pair has a share of about 1/(M d) in the loss. Noise of this size has components of at
+        most (d^1/2 + c^1/2)/(M d), which is d^-1/2 + c^-1/2 over the root of M times N.
+        """
+        return self.reg / float((self.n_queries * self.n_candidates) ** 0.5)
+
 
 def noise_of(rows: Interactions, comm: Comm) -> Noise:
     shares = held_out_shares(rows, comm)

@@ -85,7 +85,7 @@ class UniformConfig(ComparisonConfig):
 
     negatives: int = setting(10, at_least=1, help="random candidates to compare a pair with")
     weight_decay: float | None = setting(
-        None, at_least=0, help="weight decay; none: by the noise and the number of queries"
+        None, at_least=0, help="weight decay; none: by the noise and the size of the data"
     )
 
 

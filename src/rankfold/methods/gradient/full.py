@@ -29,10 +29,10 @@ class FullConfig(model.EncoderConfig):
         "adam", help="dense optimisers alone: every candidate has a gradient"
     )
     weight_decay: float | None = setting(
-        None, at_least=0, help="weight decay; none: by the noise and the number of queries"
+        None, at_least=0, help="weight decay; none: by the noise and the size of the data"
     )
     BATCHES: ClassVar[tuple[int, int]] = 32, 512
-    QUERY_DECAY: ClassVar[float] = 1.0
+    DECAY: ClassVar[float] = 1.0
 
     def n_examples(self, _n_pairs: int, n_queries: int) -> int:
         return n_queries

@@ -75,22 +75,17 @@ class EncoderConfig(Training):
     similarity: Literal["dot", "cosine"] = setting("dot", help="inner product or cosine of vectors")
     temperature: float = setting(1.0, above=0, help="scores are divided by it")
     BATCHES: ClassVar[tuple[int, int]] = 256, 2048  # where batch_size is open
-    QUERY_DECAY: ClassVar[float] = 0.15  # times the regularisation of a factorisation
+    DECAY: ClassVar[float] = 0.15  # times that of the noise
 
     def for_data(self, rows: Interactions, comm: Comm) -> Self:
-        """With a batch size by the number of pairs and a weight decay of c/M, where open.
-
-        The loss is a mean over pairs, in which a query has a share of about 1/M, and its vector
-        decays in every update. So c/M keeps the balance of both, whatever the size of the data. c
-        grows with the noise of the pairs, as the regularisation of a factorisation does.
-        """
+        """With a batch size by the number of pairs and a weight decay by their noise, where open."""
         batch_size, decay = self.batch_size, self.weight_decay
-        n_queries = int(sum_over_ranks(int((rows.counts() > 0).sum()), comm))
         if batch_size is None:
+            n_queries = int(sum_over_ranks(int((rows.counts() > 0).sum()), comm))
             examples = self.n_examples(int(sum_over_ranks(rows.n_pairs, comm)), n_queries)
             batch_size = default_batch(examples, *self.BATCHES)
         if decay is None:
-            decay = self.QUERY_DECAY * noise_of(rows, comm).reg / max(1, n_queries)
+            decay = self.DECAY * noise_of(rows, comm).decay
         return replace(self, batch_size=batch_size, weight_decay=decay)
 
     def n_examples(self, n_pairs: int, _n_queries: int) -> int:
