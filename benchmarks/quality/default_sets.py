@@ -7,6 +7,8 @@ The real ones come from packages: ``package_sets.py`` says how to get them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,7 @@ from benchmarks.quality.defaults import SETS
 from benchmarks.quality.package_sets import IN_TIME, SOURCES, Pairs
 
 Ids = NDArray[np.int64]
+Sizes = Callable[[int, float, np.random.Generator], Ids]
 MIN_PAIRS = 5  # of a query
 MAX_QUERIES = 8000  # of a real set
 SHARE = 0.1  # of a query's pairs for validation, and as many for test
@@ -44,6 +47,19 @@ def main() -> None:
         seed=16,
     )
     write("gen-drift", *drifting(3000, 2000, 25, rank=10, strength=2.5, seed=12), seed=None)
+    write("gen-micro", *of_factors(60, 80, 8, rank=4, strength=3.0, seed=31), seed=31)
+    write("gen-few", *of_factors(40, 3000, 100, rank=8, strength=3.0, seed=32), seed=32)
+    write("gen-dense-c", *of_factors(600, 300, 75, rank=8, strength=2.0, seed=33), seed=33)
+    write(
+        "gen-short",
+        *of_factors(20_000, 3000, rank=20, strength=3.0, seed=35, sizes=_short),
+        seed=35,
+    )
+    write(
+        "gen-cold",
+        *with_late_half(of_factors(3000, 4000, 14, rank=12, strength=2.5, seed=36), 36),
+        seed=None,
+    )
 
 
 def write(name: str, queries: Ids, candidates: Ids, seed: int | None) -> None:
@@ -87,17 +103,34 @@ def _dense(queries: Ids, candidates: Ids) -> tuple[Ids, Ids]:
 
 
 def of_factors(
-    m: int, n: int, mean: float, *, rank: int, strength: float, seed: int
+    m: int,
+    n: int,
+    mean: float = 0.0,
+    *,
+    rank: int,
+    strength: float,
+    seed: int,
+    sizes: Sizes | None = None,
 ) -> tuple[Ids, Ids]:
     """Pairs drawn by the softmax of random factors and popularity."""
     rng = np.random.default_rng(seed)
     left, right = rng.normal(size=(m, rank)), rng.normal(size=(n, rank)) * strength / rank**0.5
     popularity = -np.log(1 + rng.permutation(n))
     chosen = []
-    for vector, size in zip(left, _sizes(m, mean, rng), strict=True):
+    for vector, size in zip(left, (sizes or _sizes)(m, mean, rng), strict=True):
         scores = right @ vector + popularity + rng.gumbel(size=n)
         chosen.append(np.argpartition(-scores, min(size, n // 3))[: min(size, n // 3)])
-    return _pairs(chosen)
+    return _pairs(chosen) if sizes is None else _all_pairs(chosen)
+
+
+def with_late_half(pairs: tuple[Ids, Ids], seed: int) -> tuple[Ids, Ids]:
+    """The pairs in an order in which half of the candidates come late."""
+    queries, candidates = pairs
+    rng = np.random.default_rng(seed)
+    late = (rng.random(candidates.max() + 1) < 0.5)[candidates]
+    last, early = (rng.random(len(queries)) for _ in range(2))
+    order = np.lexsort((np.where(late, 0.3 + last, early), queries))
+    return queries[order], candidates[order]
 
 
 def drifting(
@@ -146,8 +179,15 @@ def _sizes(m: int, mean: float, rng: np.random.Generator) -> Ids:
     return np.maximum(MIN_PAIRS, sizes).astype(np.int64)
 
 
+def _short(m: int, _mean: float, rng: np.random.Generator) -> Ids:
+    return rng.integers(3, 6, size=m)
+
+
 def _pairs(chosen: list[Ids]) -> tuple[Ids, Ids]:
-    chosen = [ids if len(ids) >= MIN_PAIRS else ids[:0] for ids in chosen]
+    return _all_pairs([ids if len(ids) >= MIN_PAIRS else ids[:0] for ids in chosen])
+
+
+def _all_pairs(chosen: list[Ids]) -> tuple[Ids, Ids]:
     return np.repeat(np.arange(len(chosen)), [len(ids) for ids in chosen]), np.concatenate(chosen)
 
 

@@ -96,6 +96,35 @@ def c_includes() -> Pairs:
         yield from ((name, header) for header in found)
 
 
+def pets() -> Pairs:
+    """A breed with the names that its dogs and cats have."""
+    frame = _frame("openintro/seattlepets").dropna(subset=["animal_name", "primary_breed"])
+    return zip(frame["primary_breed"].astype(str), frame["animal_name"].astype(str), strict=True)
+
+
+def bird_strikes() -> Pairs:
+    """An airline with the species that its planes hit."""
+    frame = _frame("openintro/birds").dropna(subset=["opid", "species"])
+    return zip(frame["opid"].astype(str), frame["species"].astype(str), strict=True)
+
+
+def baseball() -> Pairs:
+    """A player with the teams, by year."""
+    frame = _frame("plyr/baseball")
+    teams = frame["team"].astype(str) + frame["year"].astype(str)
+    return zip(frame["id"].astype(str), teams, strict=True)
+
+
+def py_names() -> Pairs:
+    """What the Python files of three wheels call: many names in a few files."""
+    for package in ("scikit_learn", "sympy", "pandas"):
+        with zipfile.ZipFile(_path(f"{package}-*.whl")) as wheel:
+            for name in wheel.namelist():
+                if name.endswith(".py") and "/tests/" not in name:
+                    nodes = ast.walk(ast.parse(wheel.read(name)))
+                    yield from ((name, n.attr) for n in nodes if isinstance(n, ast.Attribute))
+
+
 def insteval() -> Pairs:
     return _of_frame("lme4/InstEval", "s", "d", "y")
 
@@ -179,8 +208,12 @@ SOURCES: dict[str, Callable[[], Pairs]] = {
     "moves": moves,
     "pizzas": pizzas,
     "planes": planes,
+    "pets": pets,
+    "bird-strikes": bird_strikes,
+    "baseball": baseball,
+    "py-names": py_names,
 }
-IN_TIME = ("ml-100k-in-time", "ml-in-time", "planes")
+IN_TIME = ("ml-100k-in-time", "ml-in-time", "planes", "pets")
 
 
 def _listed(lists: dict[str, list[str]]) -> Pairs:
