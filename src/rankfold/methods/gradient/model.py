@@ -78,7 +78,7 @@ class EncoderConfig(Training):
     DECAY: ClassVar[float] = 0.15  # times that of the noise
 
     def for_data(self, rows: Interactions, comm: Comm) -> Self:
-        """With a batch size by the number of pairs and a weight decay by their noise, where open."""
+        """With a batch size by the number of pairs and a weight decay by their noise."""
         batch_size, decay = self.batch_size, self.weight_decay
         if batch_size is None:
             n_queries = int(sum_over_ranks(int((rows.counts() > 0).sum()), comm))
