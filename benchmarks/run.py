@@ -32,6 +32,7 @@ PROGRAMS = {  # name: module of benchmarks, arguments
     "index-recall": ["scale.index_recall", "--write"],
     "index": ["scale.index", "--sizes", "1000000", "10000000"],
     "load": ["serve.load", "--write"],
+    "alone": ["serve.alone", "--write"],
     "soak": ["serve.soak", "--write"],
     "repeated": ["serve.repeated", "--label", "after"],
     "texts-data": ["quality.text_data"],

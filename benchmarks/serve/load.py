@@ -168,23 +168,23 @@ def drive(address: str, process: int, connections: int, seconds: int) -> dict[st
         script.flush()
         how = ["-t1", f"-c{connections}", "--timeout", "10s", "-s", script.name, address]
         subprocess.run(["wrk", "-d2s", *how], check=True, capture_output=True)  # warms up
-        before = _processor_seconds(process)
+        before = processor_seconds(process)
         done = subprocess.run(
             ["wrk", f"-d{seconds}s", *how], check=True, capture_output=True, text=True
         )
-        used = _processor_seconds(process) - before
+        used = processor_seconds(process) - before
     result = json.loads(done.stdout.partition("RESULT ")[2])
     rate = result["requests"] / result["seconds"]
     each = {"processor_microseconds": round(1e6 * used / result["requests"])}
     return {"connections": connections, "requests_per_second": round(rate, 1), **result, **each}
 
 
-def _processor_seconds(process: int) -> float:
+def processor_seconds(process: int) -> float:
     """CPU time of a process and its children."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     own = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(map(_processor_seconds, map(int, children)))
+    return own + sum(map(processor_seconds, map(int, children)))
 
 
 def recall_over_http(address: str, rows: Tensor, truth: Tensor) -> float:
