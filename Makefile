@@ -83,7 +83,7 @@ release: $(RELEASE)/.release
 	$(RELEASE)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library \
 	  --output-format JSON --output-file dist/rankfold.cdx.json build/all/bin/python
 	$(RELEASE)/bin/pip-licenses --python build/all/bin/python --order license --format markdown \
-	  --with-urls --output-file dist/LICENSES.md
+	  --with-urls --ignore-packages rankfold --output-file dist/LICENSES.md
 
 clean:
 	rm -rf $(VENV) .venv-lowest build demo dist site
