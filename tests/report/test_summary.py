@@ -60,6 +60,13 @@ def test_a_method_with_another_width_is_not_in_the_headline() -> None:
     assert words[2] == "With another width, a width=256 reaches 0.5000."
 
 
+def test_methods_without_a_width_are_named() -> None:
+    both = method("a", 0.4, settings={"width": 64}), method("b", 0.3, settings={"reg": 1.0})
+    words = summary({**results(*both, b=APART), "width": 64})
+    assert words[2] == "b has no width."
+    assert "b has no width." not in summary({**results(*both, b=APART), "width": None})
+
+
 def test_tuning_other_metrics_and_failures_are_mentioned() -> None:
     failed = method("x", None, error={"message": "no memory", "hint": "less"}, metrics={})
     best = method("a", 0.4, trials={"seconds": 71.2})

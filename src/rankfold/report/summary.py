@@ -36,6 +36,7 @@ def summary(results: Mapping[str, Any]) -> list[str]:
         sentences = [f"{best['name']} is best{at_width}: {reached}."]
     if len(ranking) > 1:
         sentences += [*_against(results, ranking, tied), *_other_metrics(results, best["name"])]
+    sentences += _without_width(results, ranking)
     sentences += [
         f"With another width, {entry['name']} reaches "
         f"{_with_interval(entry['metrics'].get(first))}."
@@ -130,6 +131,14 @@ def _other_metrics(results: Mapping[str, Any], best: str) -> list[str]:
         metrics = [metric for metric, winner in others.items() if winner == name]
         sentences.append(f"By {join(metrics)}, {name} is best.")
     return sentences
+
+
+def _without_width(results: Mapping[str, Any], ranking: Sequence[Entry]) -> list[str]:
+    """The methods that the common width says nothing of, such as ``ease``."""
+    names = [e["name"] for e in ranking if "width" not in e.get("settings", {"width": None})]
+    if not names or not results.get("width"):
+        return []
+    return [f"{join(names)} {'has' if len(names) == 1 else 'have'} no width."]
 
 
 def _cost(best: Entry) -> list[str]:
