@@ -37,6 +37,7 @@ def test_2_results_are_tables_and_mistakes_speak_python(library: Path) -> None:
         (lambda: rf.fit("RG2", data), "rg2"),
         (lambda: rf.fit(data, "rg2"), "method"),
         (lambda: model.search("r001", k=3.5), "whole number"),
+        (lambda: model.save(3), "path"),
         (lambda: rf.prepare(frame, query_column="Reader"), "Leser"),
     ):
         with pytest.raises(rf.UserError) as caught:

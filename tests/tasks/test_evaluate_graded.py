@@ -74,6 +74,17 @@ def test_to_json_is_valid_json(grader: Grader, data: Dataset) -> None:
     assert "calibration" not in result
 
 
+def test_the_result_is_a_table(grader: Grader, data: Dataset) -> None:
+    result = evaluate(grader, data, metrics=["auc", "order"], bootstrap=20)
+    table = result.to_polars()
+    assert table.columns == ["metric", "value", "low", "high", *(f"> {n}" for n in NAMES[:-1])]
+    assert table["value"].to_list() == [result["auc"], result["order"]]
+    assert table.row(0)[4:] == tuple(result.thresholds["auc"])
+    assert table["low"][0] < table["value"][0] < table["high"][0]
+    assert result.to_pandas().shape == table.shape
+    assert "auc" in result._repr_html_()
+
+
 def test_rows_without_a_grade_are_left_out(grader: Grader, data: Dataset) -> None:
     rows = data.graded("test")
     grades = rows.grades.clone()

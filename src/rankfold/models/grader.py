@@ -247,7 +247,7 @@ class Grader:
             files[TREES] = _text_file(tensors.pop(TREES))
         files["tensors"] = tensors
         card = readme(self.model, {"grades": len(self.grades)})
-        storage.write(Path(path), "model", meta, files, card=card)
+        storage.write(storage.as_path(path), "model", meta, files, card=card)
 
 
 def _text_file(text: Tensor) -> storage.ForeignFile:

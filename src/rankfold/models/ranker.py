@@ -271,7 +271,7 @@ class Ranker:
             files |= self.saved.files()
             meta |= self.saved.meta()
         sizes = {"queries": len(self.queries), "candidates": len(self.candidates)}
-        storage.write(Path(path), "model", meta, files, card=readme(self.model, sizes))
+        storage.write(storage.as_path(path), "model", meta, files, card=readme(self.model, sizes))
 
 
 def _checked(k: object) -> int:

@@ -88,9 +88,6 @@ class Ranking(Tabular):
             columns["because"] = pl.Series([*words], dtype=pl.String)
         return pl.DataFrame(columns)
 
-    def _repr_html_(self) -> str:
-        return str(self.to_polars()._repr_html_())
-
     def _queries(self) -> Sequence[Any]:
         """The input of each list; its place if there is none."""
         return self.inputs or range(len(self))

@@ -7,6 +7,7 @@ the next write, for readers that still hold the old manifest.
 """
 
 from rankfold.storage.destination import OtherKindError as OtherKindError
+from rankfold.storage.destination import as_path as as_path
 from rankfold.storage.destination import check_destination as check_destination
 from rankfold.storage.destination import check_named as check_named
 from rankfold.storage.destination import check_writable as check_writable

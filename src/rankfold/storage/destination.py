@@ -76,6 +76,14 @@ def foreign(path: Path) -> list[Path]:
     return sorted(other for other in path.iterdir() if other not in ours)
 
 
+def as_path(given: object) -> Path:
+    """A path; a UserError for another type."""
+    if not isinstance(given, str | Path):
+        got = type(given).__name__
+        raise UserError(f"expected a path, got {got}", hint='write a name such as "model"')
+    return Path(given)
+
+
 def check_named(path: Path) -> None:
     """A UserError for a path that names no folder or file: the root, or the parent folder."""
     check_encodable(path)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import polars as pl
 import torch
 from torch import Tensor
 
@@ -29,7 +30,7 @@ from rankfold.models.grader import FITTED, Grader, names_of, new_values
 from rankfold.notebook import silent
 from rankfold.tasks.options import GRADED_DEFAULTS, Certainty
 from rankfold.tasks.statistics import graded_draws, interval_of
-from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName
+from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, Tabular
 
 _DEFAULT_CERTAINTY = Certainty()
 _OPTIONAL = (
@@ -55,7 +56,7 @@ class Operating:
 
 
 @dataclass(frozen=True, slots=True)
-class GradedEvaluation:
+class GradedEvaluation(Tabular):
     """Means over thresholds, their intervals, and the value of each threshold."""
 
     split: str
@@ -79,6 +80,18 @@ class GradedEvaluation:
 
     def __getitem__(self, metric: str) -> float:
         return self.metrics[str(parse_graded(metric))]
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row per metric: metric, value, low, high, and the value at each threshold."""
+        ends = [self.intervals.get(name) or (None, None) for name in self.metrics]
+        low, high = zip(*ends, strict=True)
+        columns: dict[str, Sequence[Any]] = {"metric": [*self.metrics]}
+        columns |= {"value": [*self.metrics.values()], "low": low, "high": high}
+        for place, name in enumerate(self.grades[:-1]):
+            each = [self.thresholds.get(metric) for metric in self.metrics]
+            columns[f"> {name}"] = [None if one is None else one[place] for one in each]
+        numbers = {name: pl.Float64 for name in columns if name != "metric"}
+        return pl.DataFrame(columns, schema_overrides=numbers)
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)

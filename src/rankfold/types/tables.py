@@ -19,6 +19,9 @@ class Tabular:
         """The result as a polars table."""
         raise NotImplementedError
 
+    def _repr_html_(self) -> str:
+        return str(self.to_polars()._repr_html_())
+
     def to_pandas(self) -> Any:
         """The same as a pandas table."""
         pandas = require("pandas", "`to_pandas`")
