@@ -74,8 +74,8 @@ def test_the_page(page: Browser, state: str, width: int) -> None:
     if button := STATES[state]:
         page.click(button)
         page.until(lambda: page.texts(".why li"))
-    assert page.violations() == []
     assert page.js("return document.documentElement.scrollWidth") <= width
+    assert page.violations() == []  # skips without axe-core
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -83,9 +83,9 @@ def test_the_documentation(page: Browser, width: int) -> None:
     page.size(width)
     page.driver.get(page.address + "/docs")
     page.until(lambda: page.texts("#endpoints h2"))
-    assert page.violations() == []
     assert page.js("return document.documentElement.scrollWidth") <= width
     assert not [line for line in page.console() if "favicon" in line]
+    assert page.violations() == []  # skips without axe-core
 
 
 def test_results_show_their_features(page: Browser) -> None:
