@@ -124,14 +124,14 @@ def tags(data: Path) -> TextSet:
 
 def first_paragraphs(data: Path) -> TextSet:
     """First paragraphs of articles, and the articles that they link to."""
-    folder = data / "wikispeedia"
-    abstracts = [(row[0], row[1]) for row in rows(folder / "abstracts.tsv.zst")]
-    titles = [row[-1] for row in rows(folder / "articles.tsv")]
-    links = defaultdict(list)
+    folder, links = data / "wikispeedia", defaultdict(list)
+    about = {row[0]: (row[1], row[2]) for row in rows(folder / "abstracts.tsv.zst")}
+    place = {name: i for i, name in enumerate(about)}
     for row in rows(folder / "links.tsv.zst"):
-        links[int(row[0])].append(int(row[1]))
-    documents = [(text, links[int(number)]) for number, text in abstracts if links[int(number)]]
-    return assembled(drawn(documents, len(documents)), titles)
+        if len(row) == 2 and row[1] in place:
+            links[row[0]].append(place[row[1]])
+    documents = [(text, links[name]) for name, (_, text) in about.items() if links[name]]
+    return assembled(drawn(documents, len(documents)), [title for title, _ in about.values()])
 
 
 DEVELOPMENT: dict[str, Callable[[Path], TextSet]] = {

@@ -60,7 +60,9 @@ def test_encoders_of_texts(tmp_path: Path, settings: dict[str, Any]) -> None:
     texts = [" ".join(rng.choice(WORDS, 4)) for _ in range(300)]
     table = pl.DataFrame({"text": texts, "labels": [text.split()[:2] for text in texts]})
     data = rf.prepare(table, format="texts")
-    model = rf.fit("siamesexml", data, width=8, pairs_from=5, joint_epochs=1, **settings)
+    vectors_alone = {"linear_weight": 0.0, "neighbour_weight": 0.0}
+    small = {"width": 8, "pairs_from": 5, "joint_epochs": 1}
+    model = rf.fit("siamesexml", data, **small, **vectors_alone, **settings)
     assert isinstance(model, Ranker)
     assert len(model.model.tensors["pairs"]) > 0
     about = export(model, tmp_path / "out", index=False, onnx=True)

@@ -28,14 +28,15 @@ def test_settings_out_of_bounds_are_refused(name: str, value: Any) -> None:
 
 def test_open_settings_follow_the_number_of_documents() -> None:
     few = fill_defaults(SiameseConfig(), 1000)
-    assert (few.batch_size, few.lr, few.pairs_from) == (256, 0.005, 5)
+    assert (few.batch_size, few.lr, few.pairs_from, few.joint_epochs) == (256, 0.005, 5, 8)
+    assert fill_defaults(SiameseConfig(), 20_000).joint_epochs == 5  # of 79 batches
     many = fill_defaults(SiameseConfig(), 250_000)
     assert (many.batch_size, many.pairs_from) == (976, 2)
     most = fill_defaults(SiameseConfig(), 10_000_000)
-    assert (most.batch_size, most.lr, most.pairs_from) == (1024, 0.01, 2)
+    assert (most.batch_size, most.lr, most.pairs_from, most.joint_epochs) == (1024, 0.01, 2, 4)
 
 
 @pytest.mark.parametrize("n_documents", [1000, 1_000_000])
 def test_given_settings_are_kept(n_documents: int) -> None:
-    given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0)
+    given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0, joint_epochs=3)
     assert fill_defaults(given, n_documents) == given

@@ -11,6 +11,7 @@ SMALLEST_BATCH, _LARGEST_BATCH = 256, 1024  # documents, where batch_size is ope
 BASE_LR = 0.005  # learning rate of the smallest batch
 _MIN_PAIR_COUNT, _MIN_PAIR_COUNT_OF_MANY = 5, 2  # with fewer and with more documents than:
 _MANY_DOCUMENTS = 250_000
+_JOINT_EPOCHS, _MOST_JOINT_EPOCHS, _JOINT_STEPS = 4, 8, 350
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,9 @@ class ModulesConfig(Settings):
     vectors: str | None = setting(None, help="file of word vectors (fastText .vec) to start from")
     encoder_epochs: int = setting(1, at_least=0, help="epochs of module I: the encoder alone")
     classifier_epochs: int = setting(0, at_least=0, help="epochs of module III: refinements alone")
-    joint_epochs: int = setting(4, at_least=0, help="epochs of module IV: encoder and refinements")
+    joint_epochs: int | None = setting(
+        None, at_least=0, help="epochs of module IV: encoder and refinements; none: 4 to 8"
+    )
     batch_size: int | None = setting(None, at_least=1, help="documents per batch; none: 256-1,024")
     lr: float | None = setting(None, above=0, help="initial learning rate; none: by batch size")
     classifier_batch_size: int | None = setting(
@@ -117,7 +120,7 @@ class ReleasedConfig(ModulesConfig):
     pairs_from: int | None = None  # never
     encoder_epochs: int = 50
     classifier_epochs: int = 20
-    joint_epochs: int = 0  # open
+    joint_epochs: int | None = 0  # open
     batch_size: int = 4095  # candidates in module I
     lr: float = 0.01  # times .75 after 60, 90 and 98 % of a module's epochs
     classifier_batch_size: int | None = 253  # documents
@@ -138,10 +141,11 @@ def is_on_disk(config: ModulesConfig) -> bool:
 
 
 def fill_defaults(config: C, n_documents: int) -> C:
-    """The settings with batch size, learning rate and pair count filled in.
+    """The settings with batch size, learning rate, epochs and pair count filled in.
 
     A batch is 1/256 of the documents, from 256 to 1,024; the rate grows with the square root of
-    the batch. Rare pairs of tokens help with many documents and harm with few.
+    the batch. Few documents get more epochs, for 350 steps. Rare pairs of tokens help with many
+    documents and harm with few.
     """
     size = config.batch_size or min(_LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
     rate = config.lr or BASE_LR * (size / SMALLEST_BATCH) ** 0.5
@@ -151,4 +155,9 @@ def fill_defaults(config: C, n_documents: int) -> C:
     if pairs_from is None:
         many = n_documents >= _MANY_DOCUMENTS
         pairs_from = _MIN_PAIR_COUNT_OF_MANY if many else _MIN_PAIR_COUNT
-    return replace(config, batch_size=size, lr=rate, pairs_from=pairs_from)
+    epochs = config.joint_epochs
+    if epochs is None:
+        batches = -(-n_documents // (config.classifier_batch_size or size))
+        epochs = max(_JOINT_EPOCHS, min(_MOST_JOINT_EPOCHS, -(-_JOINT_STEPS // max(1, batches))))
+        epochs = _JOINT_EPOCHS if is_on_disk(config) else epochs
+    return replace(config, batch_size=size, lr=rate, pairs_from=pairs_from, joint_epochs=epochs)

@@ -277,7 +277,7 @@ class _PaperConfig(SiameseConfig):
     pairs_from: int | None = 5  # open
     encoder_epochs: int = 20  # open
     classifier_epochs: int = 20
-    joint_epochs: int = 0
+    joint_epochs: int | None = 0
     batch_size: int | None = 4096  # candidates in module I
     lr: float | None = 0.005
     classifier_batch_size: int | None = 256  # documents

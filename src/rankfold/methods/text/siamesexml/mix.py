@@ -28,7 +28,8 @@ from rankfold.metrics.propensity import Propensity, inverse_propensity
 from rankfold.training.loop import seeded
 from rankfold.types import Interactions, Model, Opened, Run, Side, Texts, TopK
 
-_MAX_QUERIES = 3000  # validation queries that the mix is chosen on
+_MAX_QUERIES, _FEW_QUERIES = 3000, 500  # of validation, that the mix is chosen on:
+_MOST_SCORES = 2**28  # fewer with many candidates
 CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 _CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
 _POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
@@ -183,9 +184,15 @@ class ExtraScores(NamedTuple):
             mixed.view(-1).index_add_(0, places, part.grades * weights)
 
 
-def _extra(words: Words, corpus: Corpus, run: Run) -> ExtraScores:
+def _judged(corpus: Corpus, run: Run) -> Tensor:
+    """The own queries among those of validation that mixes are chosen on."""
     assert run.judge is not None
-    queries = first_of_all(run.judge.queries, _MAX_QUERIES, corpus.comm)
+    most = max(_FEW_QUERIES, _MOST_SCORES // corpus.rows.n_candidates)
+    return first_of_all(run.judge.queries, min(_MAX_QUERIES, most), corpus.comm)
+
+
+def _extra(words: Words, corpus: Corpus, run: Run) -> ExtraScores:
+    queries = _judged(corpus, run)
     texts = words.texts.select(queries.to(words.texts.offsets.device))
     return ExtraScores(scores_of(words, texts), bands_of(corpus.own_counts), words.classifiers.bias)
 
@@ -198,14 +205,14 @@ def score_mixes(
     run: Run,
     extra: ExtraScores | None = None,
 ) -> dict[Mix, Tried]:
-    """The figures of each mix over the first ``_MAX_QUERIES`` validation queries.
+    """The figures of each mix over the first validation queries.
 
     Scores are those of ``mixture``, searched exactly; all mixes share three products. An index for
     each mix would take longer to build, and each would miss different candidates.
     """
     assert run.judge is not None
     judge, comm = run.judge, corpus.comm
-    queries = first_of_all(judge.queries, _MAX_QUERIES, comm)
+    queries = _judged(corpus, run)
     bags = corpus.documents.select(queries.to(corpus.idf.device))
     vectors = encode(encoders_of(done, config, len(corpus.idf), corpus.source), bags)
     popularity = torch.log1p(corpus.own_counts.to(vectors))
@@ -215,7 +222,8 @@ def score_mixes(
     room = room if vectors.is_cuda else min(room, _PRODUCT_BYTES)
     size = min(max(1, room // (4 * tile)), _MAX_QUERIES)
     values: list[list[Tensor]] = [[] for _ in choices]
-    weights = inverse_propensity(corpus.counts.cpu(), len(corpus.labelled), Propensity())
+    n_documents = int(comm.sum(torch.tensor(len(corpus.labelled))))
+    weights = inverse_propensity(corpus.counts.cpu(), n_documents, Propensity())
     for block in query_blocks(vectors, judge.hidden(queries), size, corpus):
         results: list[TopK] = []
         for start in range(0, len(popularity), tile):

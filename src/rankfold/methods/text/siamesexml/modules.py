@@ -120,7 +120,7 @@ def stages_of(config: ModulesConfig) -> list[Stage]:
     every = [
         Stage("encoder", config.encoder_epochs),
         Stage("classifiers", config.classifier_epochs),
-        Stage("joint", config.joint_epochs),
+        Stage("joint", config.joint_epochs or 0),
     ]
     return [stage for stage in every if stage.epochs > 0]
 
