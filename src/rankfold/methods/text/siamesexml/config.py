@@ -1,11 +1,12 @@
 """The settings of SiameseXML, and the defaults that depend on the data."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 from rankfold.config import Settings, setting
 from rankfold.encoders.bag_encoder import ENCODER_NAMES, PRETRAINED, VECTORS
 from rankfold.encoders.pretrained_folder import POOLINGS
+from rankfold.types import Comm, Interactions
 
 SMALLEST_BATCH, _LARGEST_BATCH = 256, 1024  # documents, where batch_size is open
 BASE_LR = 0.005  # learning rate of the smallest batch
@@ -110,6 +111,9 @@ class SiameseConfig(EncoderConfig):
     neighbour_weight: float | None = setting(
         None, at_least=0, help="weight of documents with like words; none: chosen on validation"
     )
+
+    def for_data(self, rows: Interactions, comm: Comm) -> Self:
+        return fill_defaults(self, int(comm.sum((rows.counts() > 0).sum())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
