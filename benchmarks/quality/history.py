@@ -5,8 +5,9 @@
     python -m benchmarks.quality.history table [--width 64] [--seconds 60]
 
 ``run`` takes folders of prepared data with times, split by ``last`` or by time; without any, the
-generated sets. A fit has ``--seconds`` on the device, validation included; its best epoch by
-ndcg@10 is kept and scored on test. ``rg2`` selects its own settings, and is not cut short. Every
+generated sets. A fit has ``--seconds`` on the device, validation included; the number of epochs
+that is best by ndcg@10 is fitted again on train and validation, and scored on test: all methods see
+the same choices before the test. ``rg2`` selects its own settings, and is not cut short. Every
 fit is a line of ``--lines``; those that are there are left out, so an interrupted run resumes. The
 table has means over seeds, and the paired difference to ``ssl-pop`` with tables in units of its
 standard error.
@@ -29,6 +30,7 @@ import polars as pl
 
 import rankfold as rf
 from benchmarks.paths import RESULTS, SCRATCH
+from rankfold.training.early_stopping import validation_score
 
 LINES = RESULTS / "quality" / "history.jsonl"
 METRICS = ("ndcg@10", "recall@20")
@@ -95,11 +97,11 @@ def _fit(data: Any, name: str, seed: int, options: argparse.Namespace) -> dict[s
     known = {"epochs": 10_000} if method not in ("rg2", "ials") else {}
     given = {"width": options.width, **known, **settings}
     began = time.perf_counter()
-    model = rf.fit(method, data, seed=seed, seconds=options.seconds, device=options.device, **given)
+    limits = {"seconds": options.seconds, "device": options.device, "refit": True}
+    model = rf.fit(method, data, seed=seed, **limits, **given)
     took = time.perf_counter() - began
     values = rf.evaluate(model, data, split="test", metrics=list(METRICS)).metrics
-    tuned = rf.evaluate(model, data, split="validation", metrics=["ndcg@10"]).metrics["ndcg@10"]
-    steps = model.model.notes["chosen"]
+    tuned, steps = validation_score(model.model.notes), model.model.notes["chosen"]
     print(f"{name}: {values['ndcg@10']:.4f} in {took:.0f} s, step {steps}", flush=True)
     return {**values, "validation": tuned, "took": took, "step": steps}
 

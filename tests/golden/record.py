@@ -30,6 +30,8 @@ MIX |= {"linear_weight": 0.0, "neighbour_weight": 0.0}
 WORDS: dict[str, Any] = {"linear_weight": 1.0, "linear_rare": 0.5, "linear_middle": 1.0}
 WORDS |= {"neighbour_weight": 0.2}
 RESAMPLED: dict[str, Any] = {"width": 16, "epochs": 3, "batch_size": 1024, "lr": 0.05}
+RESAMPLED |= {"weight_decay": 1e-5}
+IN_BATCH: dict[str, Any] = {**GRADIENT, "weight_decay": 1e-5}
 FULL: dict[str, Any] = {"width": 16, "epochs": 5, "batch_size": 32, "lr": 0.01}
 FULL |= {"weight_decay": 1e-5}
 UNIFORM: dict[str, Any] = {**GRADIENT, "weight_decay": 1e-6}
@@ -61,6 +63,7 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
     "bce": UNIFORM,
     "sampled-softmax": UNIFORM,
     "uib": UNIFORM,
+    **dict.fromkeys(("ssl", "ssl-pop", "mns", "g-tower"), IN_BATCH),
     "bir": RESAMPLED,
     "xir": RESAMPLED,
     "full": {**FULL, "loss": "rg2"},
@@ -87,7 +90,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {  # more cases: method and settin
         "bpr",
         {**UNIFORM, "width": 8, "epochs": 2, "batch_size": 1024, "encoder": "towers"},
     ),
-    "ssl cosine": ("ssl", {**GRADIENT, "similarity": "cosine", "temperature": 0.2}),
+    "ssl cosine": ("ssl", {**IN_BATCH, "similarity": "cosine", "temperature": 0.2}),
     "bir multinomial": ("bir", {**RESAMPLED, "draw": "multinomial", "correction": "sir"}),
     "text-neighbours words": ("text-neighbours", {"bigrams": False, "label_weight": 0.2}),
     "cba likeness": ("cba", {**GRADED, "ranks": "likeness"}),

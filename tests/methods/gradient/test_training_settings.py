@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from planted import split_groups
+from planted import groups, split_groups
 
-from rankfold.distributed.collectives import SingleProcess
+import rankfold as rf
+from rankfold.distributed.collectives import SINGLE_PROCESS, SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.methods.gradient.comparison import odds, sampler_context
+from rankfold.methods.noise import noise_of
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Interactions, Run, Step
 
@@ -125,3 +127,15 @@ def test_checkpoint_of_another_kind_of_device_is_refused() -> None:
     config = METHODS["bpr"].config(**{**BASE, "epochs": 3})
     with pytest.raises(UserError, match="another kind of device"):
         next(METHODS["bpr"].fit(graded(), config, replace(run(), resume=state)))
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"), [("bpr", 0.15), ("ssl-pop", 0.5), ("mns", 0.5), ("bir", 0.5), ("xir", 0.5)]
+)
+def test_an_open_decay_follows_from_the_noise(name: str, factor: float) -> None:
+    rows = rf.prepare(groups()).split("train")
+    config = METHODS[name].config()
+    expected = factor * noise_of(rows, SINGLE_PROCESS).decay
+    assert config.for_data(rows, SINGLE_PROCESS).weight_decay == pytest.approx(expected)
+    given = METHODS[name].config(weight_decay=1e-5)
+    assert given.for_data(rows, SINGLE_PROCESS).weight_decay == 1e-5

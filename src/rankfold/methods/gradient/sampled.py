@@ -1,6 +1,7 @@
 """The combinations of a loss, a sampler and a correction that have a name, and ``sampled``."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rankfold.config import setting
 from rankfold.losses import LOSSES
@@ -36,6 +37,10 @@ class InBatchConfig(ComparisonConfig):
     """Settings of ``ssl``: the candidates of a batch are the negatives."""
 
     schedule: str = "step"
+    weight_decay: float | None = setting(
+        None, at_least=0, help="weight decay; none: by the noise and the number of queries"
+    )
+    DECAY: ClassVar[float] = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
