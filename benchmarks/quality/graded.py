@@ -33,8 +33,9 @@ from benchmarks.quality import graded_sets, ordinal
 from rankfold.types import Dataset, Graded
 
 OUT, SCORES = RESULTS / "quality" / "graded.json", SCRATCH / "graded-scores"
-ROWS, MORE, JUDGED = 20_000, {"fraud": 150_000, "flights": 60_000}, 100_000
-RATES = {name: one.rates for name, one in graded_sets.SETS.items()}
+ROWS, JUDGED = 20_000, 100_000
+MORE = {"fraud": 150_000, "flights": 60_000, "drifting": 60_000, "tills": 60_000}
+RATES = {name: one.rates for name, one in graded_sets.EVERY.items()}
 RATES |= {"fars": (0.01, 0.05), "retinamnist": (0.05, 0.1)}
 METHODS = ("cba-trees", "trees", "cba", "ce", "pauc", "eban", "fh")
 LIBRARIES = ("lightgbm", "catboost")
@@ -114,7 +115,7 @@ def ours(data: Dataset, method: str, rate: float | None, seed: int) -> Fitted:
     import rankfold as rf
 
     settings: dict[str, Any] = {} if rate is None else {"fpr": rate}
-    model = rf.fit(method, data, seed=seed, calibration_share=0, **settings)
+    model = rf.fit(method, data, seed=seed, **settings)
     return lambda rows: model.score(rows).double().numpy()
 
 

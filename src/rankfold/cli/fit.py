@@ -139,7 +139,7 @@ def describe_step(notes: Mapping[str, Any], metric: str) -> str:
 
     score = validation_score(notes)
     if score is not None:
-        last = "" if notes.get("is_chosen", True) else ", the last: too few rows to choose by"
+        last = "" if notes.get("is_chosen", True) else ", the last"
         return f"step {notes['chosen']}{last}, validation {metric} {score:.4f}"
     rows = "rows" if "operating_on" in notes else "pairs"
     return f"step {notes['chosen']}, the last: no validation {rows} to choose by"

@@ -224,7 +224,7 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
     if scores:
         last, best = scores[-1], max(scores, key=lambda entry: float(entry["score"]))
         is_chosen = notes.get("is_chosen", True)
-        kept, which = (best, "best") if is_chosen else (last, "last (too few rows to choose)")
+        kept, which = (best, "best") if is_chosen else (last, "last")
         out.print(f"  {which} on validation: step {kept['step']}, score {kept['score']:.4f}")
 
 

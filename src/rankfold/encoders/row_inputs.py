@@ -108,6 +108,38 @@ class Scaling(nn.Module):
         return Inputs(numbers, rows.categories.long() + 1, images)
 
 
+class RareLevels(nn.Module):
+    """Hides levels with few training rows in a training step, as if they were missing.
+
+    With r the training rows of a level, it is hidden with probability m / (m + r). So a network
+    learns what to do without a level that it cannot know well, or at all.
+    """
+
+    shares: Tensor  # [sum of (levels + 1)], of the steps in which a level is shown
+    starts: Tensor  # [C], the place of each category's first
+
+    def __init__(self, shape: RowShape, rows: float) -> None:
+        """``rows`` is m; 0 hides nothing."""
+        super().__init__()
+        self.rows = rows
+        sizes = torch.tensor([0, *(size + 1 for size in shape.levels)], dtype=torch.int64)
+        self.register_buffer("starts", sizes.cumsum(0)[:-1], persistent=False)
+        self.register_buffer("shares", torch.ones(int(sizes.sum())), persistent=False)
+
+    def fit(self, rows: Graded, comm: Comm = SINGLE_PROCESS) -> None:
+        """Count the rows of each level, of all processes."""
+        places = (rows.categories.long() + 1 + self.starts).flatten()
+        counts = comm.sum(torch.bincount(places, minlength=len(self.shares)))
+        self.shares = counts / (counts + self.rows) if self.rows else torch.ones_like(self.shares)
+
+    def forward(self, inputs: Inputs, rng: torch.Generator) -> Inputs:
+        if not self.rows or not len(self.starts):
+            return inputs
+        shown = self.shares[inputs.categories + self.starts]
+        odds = uniforms(shown.shape, rng, inputs.own)
+        return inputs._replace(categories=inputs.categories * (odds < shown))
+
+
 def scale_numbers(numbers: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers with mean 0 and deviation 1, 0 where missing, and 1 where missing; [B, F] each."""
     missing = numbers.isnan()

@@ -26,11 +26,15 @@ from rankfold.errors import UserError
 from rankfold.types import Graded
 
 _MAX_EMBEDDING = 24  # width of a category's embedding
+_FIRST_LEVEL = 0.1  # length of a level's vector before the fit: a rare level stays near 0
 _BINS = 16  # per number, of equal shares of the training rows
 _NARROWEST = 1e-4  # width of a bin, in standard deviations
 CHANNELS = (32, 64, 128)  # of the convolution's layers
 _TIMM_PREFIX = "timm:"
 _SEPARATOR = "+"  # between the names of two encoders
+
+
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"silu": F.silu, "relu": F.relu}
 
 
 class Linear(nn.Module):
@@ -49,7 +53,10 @@ class Linear(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """Embedded categories beside the numbers, then two hidden layers.
+    """Embedded categories beside the numbers, then two hidden layers with SiLU.
+
+    With ReLU, as in models of earlier versions, a score may end where all units are 0. Where most
+    rows are negatives, the rows beyond that end are the highest ones, and all equal.
 
     With ``bins``, a number becomes its place among the quantiles of the training rows: one value
     per bin, 0 below it, 1 above it, the share of the bin that is below the number inside;
@@ -65,7 +72,7 @@ class Perceptron(nn.Module):
         self, shape: RowShape, width: int, dropout: float, rng: torch.Generator, *, bins: int = 0
     ) -> None:
         super().__init__()
-        self.dropout, self.bins = dropout, bins
+        self.dropout, self.bins, self.activation = dropout, bins, ACTIVATIONS["silu"]
         sizes = [min(_MAX_EMBEDDING, 2 + size // 2) for size in shape.levels]
         self.levels = nn.ModuleList(
             _levels(*both, rng) for both in zip(shape.levels, sizes, strict=True)
@@ -108,8 +115,8 @@ class Perceptron(nn.Module):
         numbers = (
             self.of_numbers(*inputs.numbers.chunk(2, dim=1)) if self.bins else [inputs.numbers]
         )
-        hidden = self.first(torch.cat([*numbers, *parts], dim=1)).relu()
-        vectors: Tensor = self.second(dropout(hidden, self.dropout, rng, inputs.own)).relu()
+        hidden = self.activation(self.first(torch.cat([*numbers, *parts], dim=1)))
+        vectors = self.activation(self.second(dropout(hidden, self.dropout, rng, inputs.own)))
         return dropout(vectors, self.dropout, rng, inputs.own)
 
     @torch.no_grad()
@@ -134,6 +141,7 @@ class Perceptron(nn.Module):
         known = sizes - 1
         first, bias = torch.cat([of_numbers, *padded(of_levels)], dim=1), self.first.bias.clone()
         second, second_bias = self.second.weight.clone(), self.second.bias.clone()
+        activation = self.activation
 
         def vectors(rows: Graded) -> Tensor:
             if bool((rows.categories >= known).any()):  # it would be a level of the next category
@@ -144,8 +152,8 @@ class Perceptron(nn.Module):
             levels = torch.embedding(table, rows.categories + starts).flatten(1)
             numbers = self.of_numbers(*scale_numbers(rows.numbers, mean, scale))
             inputs = torch.cat([*numbers, levels], dim=1)
-            hidden = F.linear(inputs, first, bias).relu_()
-            return F.linear(hidden, second, second_bias).relu_()
+            hidden = activation(F.linear(inputs, first, bias), inplace=True)
+            return activation(F.linear(hidden, second, second_bias), inplace=True)
 
         return vectors
 
@@ -226,7 +234,7 @@ def _of_inputs(
 
 def _levels(size: int, width: int, rng: torch.Generator) -> nn.Embedding:
     """A vector per level; the first, for missing and unknown levels, starts at 0."""
-    start = torch.randn(size + 1, width, generator=rng) * width**-0.5
+    start = torch.randn(size + 1, width, generator=rng) * (_FIRST_LEVEL * width**-0.5)
     start[0] = 0
     return nn.Embedding(size + 1, width, _weight=start)
 

@@ -119,8 +119,8 @@ def check_promise(model: Model, names: Sequence[str], rate: float, confidence: f
         raise UserError(
             f"{what}: it needs {needed:,} kept rows below each grade, and there are "
             f"{', '.join(scarce)}",
-            hint="prepare more validation rows (a half of them is kept), raise --fpr, or leave "
-            "--confidence out for a rate that holds on average",
+            hint="prepare more validation rows (where they choose, a half is kept), raise --fpr, "
+            "or leave --confidence out for a rate that holds on average",
         )
 
 

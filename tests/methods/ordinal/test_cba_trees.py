@@ -11,7 +11,7 @@ from rankfold.methods.ordinal.cba_trees import CbaTreesConfig, cuts, low_fpr_log
 from rankfold.methods.ordinal.trees import TREES, logistic
 from rankfold.types import Columns, Dataset, Graded, Vocabulary
 
-CONFIG = CbaTreesConfig(fpr=0.1, sigma=0.2, low=0.7)
+CONFIG = CbaTreesConfig(fpr=0.1, sigma=0.2, low=0.7, members=1)
 
 
 def data(n_grades: int = 3, n: int = 1500) -> Dataset:
@@ -49,7 +49,7 @@ def test_derivatives_are_those_of_the_loss_with_fixed_ranks(n_grades: int) -> No
     loss, grades = low_fpr_logistic(made, CONFIG), made.graded("train").grades
     rng = torch.Generator().manual_seed(3)
     outputs = 2 * torch.randn(60, n_grades - 1, dtype=torch.float64, generator=rng)
-    first, second = loss.derivatives(outputs)
+    first, second = loss.derivatives(0)(outputs)
     assert loss.value(outputs, grades) == pytest.approx(
         float(fixed_loss(outputs, outputs, grades, n_grades)) / 60, rel=1e-5
     )
@@ -71,8 +71,8 @@ def test_without_the_risk_it_is_the_logistic_loss() -> None:
     config = CbaTreesConfig(low=0)
     outputs = torch.randn(1500, 2, dtype=torch.float64)
     for one, other in zip(
-        low_fpr_logistic(made, config).derivatives(outputs),
-        logistic(made, config).derivatives(outputs),
+        low_fpr_logistic(made, config).derivatives(0)(outputs),
+        logistic(made, config).derivatives(0)(outputs),
         strict=True,
     ):
         assert torch.allclose(one, other)
@@ -98,6 +98,6 @@ def test_an_empty_side_costs_nothing() -> None:
     made.graded("train").grades.clamp_(max=1)
     loss = low_fpr_logistic(made, CONFIG)
     outputs = torch.randn(1500, 2, dtype=torch.float64)
-    expected = logistic(made, CONFIG).derivatives(outputs)
-    torch.testing.assert_close(loss.derivatives(outputs)[0][:, 1], expected[0][:, 1])
+    expected = logistic(made, CONFIG).derivatives(0)(outputs)
+    torch.testing.assert_close(loss.derivatives(0)(outputs)[0][:, 1], expected[0][:, 1])
     assert rf.fit("cba-trees", made, rounds=5).score(made.graded("test")).isfinite().all()

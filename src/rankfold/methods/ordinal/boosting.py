@@ -68,18 +68,14 @@ class Booster:
         for one in sets[1:]:
             self.booster.add_valid(one, "validation")
 
-    def grow(self, derivatives: Derivatives, seed: int = 0, share: float = 1.0) -> None:
+    def grow(self, derivatives: Derivatives, seed: int) -> None:
         """One more round, against a loss of the outputs of the training rows.
 
-        It learns from a random ``share`` of the rows. ``seed`` draws them, and the columns.
+        ``seed`` draws the columns of its trees.
         """
 
         def both(outputs: Floats, _rows: Any) -> tuple[Floats, Floats]:
             first, second = derivatives(self._by_row(outputs))
-            if share < 1:  # the bagging of LightGBM keeps a state that a resumed fit would not have
-                rng = torch.Generator().manual_seed(seed)
-                kept = torch.rand(len(first), 1, generator=rng) < share
-                first, second = first * kept, second * kept
             return first.squeeze(1).numpy(), second.squeeze(1).numpy()
 
         self.booster.reset_parameter({"feature_fraction_seed": seed % 2**31})

@@ -14,6 +14,7 @@ from rankfold.config import setting
 from rankfold.kernels.low_fpr import LowFpr, low_fpr_derivatives
 from rankfold.losses.low_fpr import above, default_sigma, exact_ranks, rank_weights
 from rankfold.methods.ordinal import trees
+from rankfold.methods.ordinal.boosting import Derivatives
 from rankfold.methods.ordinal.trees import Loss, TreesConfig
 from rankfold.metrics.graded import GradedSpec, graded_mean
 from rankfold.metrics.roc import cut
@@ -26,12 +27,16 @@ _LEAST = 10  # negatives above the highest rate that the number of rounds is cho
 class CbaTreesConfig(TreesConfig):
     """The negatives around the tolerated rate count more."""
 
+    members: int = setting(
+        4, at_least=1, at_most=64, help="fits with other columns, whose outputs are averaged"
+    )
+    wait: int = setting(50, at_least=1, help="rounds without a better one that end the fit")
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
     sigma: float | None = setting(
         None, above=0, help="width of the Gaussian, as a share of negatives; none: by their number"
     )
     low: float = setting(
-        0.3, at_least=0, help="weight of the low-FPR risk beside the logistic loss"
+        0.3, at_least=0, help="weight of the low-FPR risk beside the logistic loss, at most"
     )
     score: Literal["expected", "passed"] | None = setting(
         None,
@@ -46,11 +51,12 @@ def low_fpr_logistic(data: Dataset, config: CbaTreesConfig) -> Loss:
     With P_k the positives of threshold k, D-_k its negatives, o_ik the outputs of row i, R_jk the
     share of the negatives whose output is higher than that of j::
 
-        loss = sum_k mean_i logistic_ik + low sum_k |P_k| / n risk_k
+        loss = sum_k mean_i logistic_ik + low_m sum_k |P_k| / n risk_k
         risk_k = mean_{i in P_k} sum_{j in D-_k} p_jk log(1 + exp(o_jk - o_ik))
         p_jk prop. exp(-(R_jk - fpr)^2 / (2 sigma^2)),    sum_j p_jk = 1
 
-    All rows are ranked in every round. The weights p are constants to the derivatives.
+    All rows are ranked in every round. The weights p are constants to the derivatives. With M
+    members low_m = low m / (M - 1): the first has the likelihood alone.
 
     Departs from the paper: a threshold has an output of its own, not one score for all of them,
     and the logistic loss keeps the outputs log-odds. The score is the expected grade, or how many
@@ -69,11 +75,18 @@ def low_fpr_logistic(data: Dataset, config: CbaTreesConfig) -> Loss:
 
     counts = above(train, n_grades).sum(dim=1).double()
 
-    def derivatives(outputs: Tensor) -> tuple[Tensor, Tensor]:
-        parts, (first, second) = risks(outputs, train), base.derivatives(outputs)
-        scale = config.low * counts
-        first = first + scale * torch.stack([part.first for part in parts], dim=1)
-        return first, second + scale * torch.stack([part.second for part in parts], dim=1)
+    def derivatives(member: int) -> Derivatives:
+        likelihood, low = base.derivatives(member), weight_of(member, config)
+
+        def of_outputs(outputs: Tensor) -> tuple[Tensor, Tensor]:
+            first, second = likelihood(outputs)
+            if low == 0:
+                return first, second
+            parts, scale = risks(outputs, train), low * counts
+            first = first + scale * torch.stack([part.first for part in parts], dim=1)
+            return first, second + scale * torch.stack([part.second for part in parts], dim=1)
+
+        return of_outputs
 
     def value(outputs: Tensor, grades: Tensor) -> float:
         shares = above(grades, n_grades).double().mean(dim=1)
@@ -93,7 +106,14 @@ def low_fpr_logistic(data: Dataset, config: CbaTreesConfig) -> Loss:
             return found if is_better else torch.zeros_like(found)
         return found if config.score == "passed" else torch.zeros_like(found)
 
-    return Loss(base.start, derivatives, value, quality, chosen_cuts)
+    return Loss(base.start, derivatives, value, base.fit, quality, chosen_cuts)
+
+
+def weight_of(member: int, config: CbaTreesConfig) -> float:
+    """The weight of the risk in a member's loss: from 0 to ``low`` in equal steps."""
+    if config.members == 1:
+        return config.low
+    return config.low * member / (config.members - 1)
 
 
 def cuts(outputs: Tensor, grades: Tensor, fpr: float) -> Tensor:

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.encoders.row_inputs import RowShape, Scaling, random_flips
-from rankfold.encoders.rows import JoinedEncoders, Perceptron, find_encoder
+from rankfold.encoders.row_inputs import RareLevels, RowShape, Scaling, random_flips
+from rankfold.encoders.rows import ACTIVATIONS, JoinedEncoders, Perceptron, find_encoder
 from rankfold.encoders.sharded_table import GatherRows
 from rankfold.errors import UserError
 from rankfold.training.batches import share_of
@@ -32,12 +32,17 @@ class GradingModule(nn.Module):
         width: int,
         dropout: float,
         flips: str = "none",
+        rare: float = 0.0,
+        activation: str = "silu",
     ) -> None:
         super().__init__()
-        self.scaling = Scaling(shape)
+        self.scaling, self.levels = Scaling(shape), RareLevels(shape, rare)
         _, make = find_encoder(encoder, shape)
         with seeded(rng.initial_seed(), torch.device("cpu")):  # for draws from torch's generator
             self.encoder = make(shape, width, dropout, rng)
+        for part in self.encoder.modules():
+            if isinstance(part, Perceptron):
+                part.activation = ACTIVATIONS[activation]
         self.name, self.width = encoder, width
         self.axes = _FLIP_AXES[flips]
         self.head = head
@@ -45,6 +50,7 @@ class GradingModule(nn.Module):
     def fit_inputs(self, rows: Graded, comm: Comm) -> None:
         """Measure the training rows of all processes: means, deviations, and bins of numbers."""
         self.scaling.fit(rows, comm)
+        self.levels.fit(rows, comm)
         if isinstance(self.encoder, Perceptron | JoinedEncoders):
             some = rows.select(torch.arange(0, len(rows), max(1, len(rows) // MEASURED)))
             self.encoder.measure(comm.gather(self.scaling(some).numbers))
@@ -59,6 +65,8 @@ class GradingModule(nn.Module):
         if self.encoder.training != (rng is not None):  # for a custom encoder; `train` is slow
             self.encoder.train(rng is not None)
         inputs = self.scaling(rows)._replace(own=own)
+        if rng is not None:
+            inputs = self.levels(inputs, rng)
         if rng is not None and inputs.images is not None:
             inputs = inputs._replace(images=random_flips(inputs.images, self.axes, rng, own))
         vectors: Tensor = self.encoder(inputs, rng)

@@ -8,7 +8,7 @@ head, loss and memory see the whole batch on every process.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from rankfold.training.replicas import refuse_batch_norm
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 256  # rows, where batch_size is open
+_EPOCHS, _IMAGE_EPOCHS = 10, 30
 MAX_BLOCK_ROWS = 4096  # rows scored at a time
 _ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
 BLOCK_BYTES = 2**28  # of the first layer's outputs for images
@@ -37,7 +38,9 @@ class GradedConfig(Training):
     """The settings that all ordinal methods share."""
 
     width: int = 64
-    epochs: int = 30
+    epochs: int | None = setting(  # type: ignore[assignment]  # ``fit`` finds the number
+        None, at_least=1, help="passes over the rows; none: 10, with images 30"
+    )
     batch_size: int | None = setting(None, at_least=1, help="rows per batch; none: 32 to 256")
     lr: float = 0.002
     optimiser: Literal["adam", "adamw", "sgd"] = setting("adamw", help="optimiser of all weights")
@@ -51,6 +54,10 @@ class GradedConfig(Training):
         help="row encoder: auto, linear, mlp, piecewise, convolution, timm:NAME, two joined by +",
     )
     dropout: float = setting(0.1, at_least=0, below=1, help="share of hidden values a step drops")
+    rare: float = setting(
+        30.0, at_least=0, help="levels with fewer rows are hidden in most steps; 0: none is hidden"
+    )
+    activation: Literal["silu", "relu"] = setting("silu", help="of the hidden layers of columns")
     flips: Literal["none", "one", "both"] = setting("none", help="image axes mirrored at random")
 
     def __post_init__(self) -> None:
@@ -106,9 +113,14 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     check_grades(rows.grades, n_grades)
     shape = RowShape.from_rows(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape, recipe.columns)
+    config = replace(
+        config, epochs=config.epochs or (_EPOCHS if shape.image is None else _IMAGE_EPOCHS)
+    )
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
-    options: dict[str, Any] = {key: getattr(config, key) for key in ("width", "dropout", "flips")}
+    options: dict[str, Any] = {
+        key: getattr(config, key) for key in ("width", "dropout", "flips", "rare", "activation")
+    }
     module = GradingModule(shape, encoder, head, rng, **options)
     if comm.size > 1:
         refuse_batch_norm(encoder, module)
@@ -160,9 +172,11 @@ def open_model(recipe: Recipe, model: Model) -> Opened:
     """Builds the encoder and the head."""
     shape, n_grades = RowShape.from_json(model.notes["shape"]), int(model.notes["grades"])
     rng, device = torch.Generator(), next(iter(model.tensors.values())).device
-    width, dropout, encoder = (model.config[key] for key in ("width", "dropout", "encoder"))
+    width, encoder = model.config["width"], model.config["encoder"]
     head = recipe.head(width, recipe.outputs(n_grades), rng)
-    module = GradingModule(shape, encoder, head, rng, width=width, dropout=dropout).to(device)
+    activation = model.config.get("activation", "relu")  # of earlier versions
+    options = {"width": width, "dropout": model.config["dropout"], "activation": activation}
+    module = GradingModule(shape, encoder, head, rng, **options).to(device)
     _load(module, model)
     outputs = module.fuse()
 

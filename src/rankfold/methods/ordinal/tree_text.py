@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 _FIRST = re.compile(r"^Tree=\d+\n", re.MULTILINE)
+_VALUES = re.compile(r"^(leaf_value|internal_value)=(.*)$", re.MULTILINE)
 _END = "end of trees"
 _HEAD = re.compile(
     r"tree\nversion=v\d\nnum_class=(\d{1,6})\nnum_tree_per_iteration=\1\nlabel_index=0\n"
@@ -50,6 +51,28 @@ def write(head: str, trees: Sequence[str]) -> str:
     numbered = [f"Tree={number}\n{tree}" for number, tree in enumerate(trees)]
     sizes = " ".join(str(len(tree)) for tree in numbered)
     return f"{head}\ntree_sizes={sizes}\n\n{''.join(numbered)}{_END}\n"
+
+
+def averaged(texts: Sequence[str], width: int) -> str:
+    """The text of trees whose outputs are the mean of those of several texts.
+
+    They have the same first ``width`` trees, and the same number of trees.
+    """
+    if len(texts) == 1:
+        return texts[0]
+    head, first = head_and_trees(texts[0])
+    grown = [tree for text in texts for tree in head_and_trees(text)[1][width:]]
+    return write(head, [*first[:width], *(_divided(tree, len(texts)) for tree in grown)])
+
+
+def _divided(tree: str, n: int) -> str:
+    """A tree with its values divided by n."""
+
+    def divided(line: re.Match[str]) -> str:
+        values = (repr(float(value) / n) for value in line[2].split())
+        return f"{line[1]}={' '.join(values)}"
+
+    return _VALUES.sub(divided, tree)
 
 
 @lru_cache(maxsize=2)  # the trees of a fit are read several times

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -19,7 +20,8 @@ from rankfold.losses.low_fpr import above
 from rankfold.methods.ordinal import boosting
 from rankfold.methods.ordinal.boosting import Booster, Derivatives
 from rankfold.methods.ordinal.training import check_grades
-from rankfold.methods.ordinal.tree_text import constant_trees, head_and_trees, write
+from rankfold.methods.ordinal.tree_text import averaged, constant_trees, head_and_trees, write
+from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Run, Space, Step
 from rankfold.types.spaces import Range
 
@@ -42,14 +44,21 @@ class TreesConfig(Settings):
     wait: int = setting(100, at_least=1, help="stop after this many rounds without an improvement")
     min_rows: int = setting(20, at_least=1, help="rows of a leaf, at least")
     reg: float = setting(1.0, at_least=0, help="penalty on the squared values of leaves")
+    columns: float = setting(
+        0.7, above=0, at_most=1, help="share of the columns that a tree may use, drawn at random"
+    )
+    members: int = setting(
+        1, at_least=1, at_most=64, help="fits with other columns, whose outputs are averaged"
+    )
 
 
 class Loss(NamedTuple):
     """A loss of outputs [n, K], as boosting takes it."""
 
     start: Tensor  # [K], the outputs before the first round
-    derivatives: Derivatives  # by the outputs of the training rows
+    derivatives: Callable[[int], Derivatives]  # of a member, by the outputs of the training rows
     value: Callable[[Tensor, Tensor], float]  # of any rows, from their outputs and grades
+    fit: Callable[[Tensor, Tensor], float]  # of the validation rows: their likelihood
     quality: Callable[[Tensor, Tensor], float]  # of the validation rows; the highest is kept
     cuts: Callable[[Tensor, Tensor | None], Tensor] | None = None  # what the model subtracts; [K]
 
@@ -61,39 +70,38 @@ Score = Callable[[Tensor], Tensor]  # from outputs [n, K] to scores [n]
 def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
     """Add trees round by round; validation chooses how many rounds are kept.
 
-    A step is ten rounds. A resumed fit goes on with its trees: nothing else is remembered.
+    A step is ten rounds. A resumed fit goes on with its trees: nothing else is remembered. The
+    columns of a round follow from the seed and the number of the round.
     """
     train, n_grades, state = data.graded("train"), len(data.candidates), run.resume or {}
     check_grades(train.grades, n_grades)
     chooses = config.rounds is None and data.validation is not None
     validation = data.graded("validation") if chooses else None
     limit = config.rounds or (config.max_rounds if chooses else _DEFAULT_ROUNDS)
-    text = boosting.as_text(state[TREES]) if state else ""
-    qualities: list[float] = state["qualities"].tolist() if state else []
+    judged: list[list[float]] = state["judged"].tolist() if state else []
     loss, done = losses(data, config), int(state.get("number", 0)) * _ROUNDS_PER_STEP
-    booster = Booster(train, validation, _parameters(config), loss.start, text)
+    members = Members(train, validation, config, loss, run)
 
     def kept() -> int:
-        return int(np.argmax(qualities)) + 1 if qualities else done
+        return best_round(np.array(judged)) if judged else done
 
     def state_of_step() -> dict[str, Tensor]:
-        values = torch.tensor(qualities, dtype=torch.float64)
-        return {TREES: boosting.as_tensor(booster.text()), "qualities": values}
+        return {**members.state(), "judged": torch.tensor(judged, dtype=torch.float64)}
 
     final = False
     while not final:
         for _ in range(_ROUNDS_PER_STEP):
-            booster.grow(loss.derivatives)
+            members.grow(done)
             done += 1
             if validation is not None:
-                outputs = booster.outputs(validation=True)
-                qualities.append(loss.quality(outputs, validation.grades))
+                both = members.outputs(validation=True), validation.grades
+                judged.append([loss.fit(*both), loss.quality(*both)])
             final = done == limit or done - kept() >= config.wait
             if final:
                 break
-        value, model = loss.value(booster.outputs(), train.grades), None
+        value, model = loss.value(members.outputs(), train.grades), None
         if final:
-            text, settings = booster.text(kept()), {**asdict(config), "rounds": kept()}
+            text, settings = members.text(kept()), {**asdict(config), "rounds": kept()}
             if loss.cuts is not None:
                 grown = boosting.open_trees(text, RowShape.from_rows(train, None).n_columns)
                 cuts = loss.cuts(grown(train), None if validation is None else grown(validation))
@@ -101,6 +109,57 @@ def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iter
                 settings["score"] = "passed" if bool(cuts.any()) else "expected"
             model = _model(name, settings, text, data, run)
         yield Step(-(-done // _ROUNDS_PER_STEP), value, model, state_of_step, final)
+
+
+class Members:
+    """Boosted trees that differ by the columns they draw, and perhaps by their loss.
+
+    Each follows its own outputs. The average has fewer errors of chance than any of them, and most
+    of the highest negatives are such errors.
+    """
+
+    def __init__(
+        self, train: Graded, validation: Graded | None, config: Any, loss: Loss, run: Run
+    ) -> None:
+        state, numbers = run.resume or {}, range(config.members)
+        texts = [boosting.as_text(state[_tensor(number)]) if state else "" for number in numbers]
+        parameters = _parameters(config)
+        self.boosters = [Booster(train, validation, parameters, loss.start, text) for text in texts]
+        self.derivatives = [loss.derivatives(number) for number in numbers]
+        self.seeds = [seed_of(run, f"columns {number}") for number in numbers]
+
+    def grow(self, done: int) -> None:
+        """One more round of each; its columns follow from the rounds that are done."""
+        for one, derivatives, seed in zip(self.boosters, self.derivatives, self.seeds, strict=True):
+            one.grow(derivatives, seed + done)
+
+    def outputs(self, *, validation: bool = False) -> Tensor:
+        """The average; [n, K] float64."""
+        each = [one.outputs(validation=validation) for one in self.boosters]
+        return torch.stack(each).mean(dim=0)
+
+    def text(self, rounds: int) -> str:
+        return averaged([one.text(rounds) for one in self.boosters], self.boosters[0].width)
+
+    def state(self) -> dict[str, Tensor]:
+        texts = (one.text() for one in self.boosters)
+        return {_tensor(number): boosting.as_tensor(text) for number, text in enumerate(texts)}
+
+
+def _tensor(member: int) -> str:
+    return f"{TREES}.{member}"
+
+
+def best_round(judged: NDArray[np.float64]) -> int:
+    """The round of the best quality, among those not far from the round of the best fit.
+
+    ``judged`` [rounds, 2] has fit and quality of each round, higher ones better. A rate among few
+    rows is noisy: only rounds from half to twice that of the best fit count.
+    """
+    fits, qualities = judged.T
+    best = int(fits.argmax()) + 1
+    first = (best + 1) // 2
+    return first + int(qualities[first - 1 : 2 * best].argmax())
 
 
 def _less(text: str, start: Tensor, cuts: Tensor) -> str:
@@ -116,6 +175,7 @@ def _parameters(config: TreesConfig) -> dict[str, Any]:
         "learning_rate": config.lr,
         "min_data_in_leaf": config.min_rows,
         "lambda_l2": config.reg,
+        "feature_fraction": config.columns,
     }
 
 
@@ -191,7 +251,10 @@ def logistic(data: Dataset, _config: TreesConfig) -> Loss:
         is_above = above(grades, n_grades).T
         return float(softplus(torch.where(is_above, -outputs, outputs)).mean(dim=0).sum())
 
-    return Loss(shares.logit(), derivatives, value, lambda *both: -value(*both))
+    def fit(outputs: Tensor, grades: Tensor) -> float:
+        return -value(outputs, grades)
+
+    return Loss(shares.logit(), lambda _member: derivatives, value, fit, fit)
 
 
 def sum_of_sigmoids(outputs: Tensor) -> Tensor:

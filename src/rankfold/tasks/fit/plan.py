@@ -186,15 +186,17 @@ def _select_metric(plan: FitPlan) -> str:
 def _set_apart(plan: FitPlan) -> FitPlan:
     """The plan with its calibration rows apart, and whether the others select the step to keep.
 
-    Few graded rows do not select: it would be an epoch by chance, most likely one before the end of
-    the schedule. Then all of them can be used to find cuts. An explicit patience forces selection.
+    Only trees and networks on images select, and not by few rows: an epoch of a short schedule
+    would be chosen by chance, most likely one before its end. Where nothing is selected, all rows
+    can be used to find cuts. An explicit patience forces selection.
     """
     if plan.data.kind != "graded" or plan.data.validation is None:
         return plan
     grades = plan.data.graded("validation").grades
     known = row_offset(int((grades >= 0).sum()), plan.comm)[1]
     enough = (1 - plan.calibration_share) * known >= MIN_VALIDATION_ROWS
-    is_chosen = plan.options.patience is not None or enough
+    selects = plan.method.self_tuning or plan.data.graded("train").images is not None
+    is_chosen = plan.options.patience is not None or (enough and selects)
     plan = replace(plan, is_chosen=is_chosen)
     if not is_chosen and not plan.method.self_tuning:
         return plan
