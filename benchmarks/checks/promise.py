@@ -35,7 +35,7 @@ ROWS, JUDGED, VALIDATION = 4_000, 200_000, 0.3
 RATES, CONFIDENCE, AT_LEAST = (0.01, 0.05), 0.95, 936
 COLUMNS = Columns(("a", "b"), {"c": ("x", "y", "z")})
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ce": {"epochs": 4, "width": 16, "dropout": 0.0},
+    "ce": {"epochs": 4, "width": 16, "dropout": 0.0, "patience": 4},  # so that it selects
     "trees": {"rounds": 30, "leaves": 7},
 }
 

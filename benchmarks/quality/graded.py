@@ -1,6 +1,6 @@
 """Graders with their defaults on many sets, beside LightGBM and CatBoost called directly.
 
-    python -m benchmarks.quality.graded_sets                      # once: the development sets
+    python -m benchmarks.quality.graded_sets                      # once
     python -m benchmarks.quality.ordinal export --data-sets fars retinamnist
     python -m benchmarks.quality.graded run [--sets ...] [--methods ...] [--seeds 3]
     python -m benchmarks.quality.graded table [--write]
@@ -9,10 +9,11 @@ Every method has the same rows to fit and the same rows to choose the epoch or t
 rounds: at most ``ROWS`` and a fifth as many, drawn once (``MORE`` where positives are rare). It is
 judged on all test rows, or 100,000 of them. Nothing is set but the rate, for methods that take one,
 which are fitted once per rate. The libraries have the size of trees and the rate of learning of
-``trees``, and stop after as many rounds without a better loss of their own. A figure is the mean
-TPR over thresholds; the intervals are paired, over 400 samples of test rows; methods without a
-random draw are fitted once. ``fars`` and ``retinamnist`` chose nothing. CatBoost is read from
-``PYTHONPATH`` if it is there. An interrupted run is resumed.
+``trees``, and stop after as many rounds without a better loss of their own. Methods that choose by
+validation rows choose by a half of them, as ``fit`` does: the other half is kept for cuts. A figure
+is the mean TPR over thresholds; the intervals are paired, over 400 samples of test rows; LightGBM
+is fitted once. ``fars``, ``retinamnist`` and the sets in ``JUDGES`` chose nothing. CatBoost is read
+from ``PYTHONPATH`` if it is there. An interrupted run is resumed.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def takes_rate(method: str) -> bool:
 
 
 def draws(method: str) -> bool:
-    return not (method.endswith("trees") or method == "lightgbm")
+    return method != "lightgbm"
 
 
 def run(name: str, data: Dataset, method: str, rate: float | None, seed: int) -> None:

@@ -12,16 +12,19 @@ import pytest
 import torch
 
 import rankfold as rf
+from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods.ordinal import boosting
 from rankfold.methods.ordinal.tree_text import head_and_trees, is_sound, write
 from rankfold.methods.ordinal.trees import (
     TREES,
+    Members,
     TreesConfig,
+    best_round,
     logistic,
     of_columns,
     sum_of_sigmoids,
 )
-from rankfold.types import Columns, Dataset, Graded, Vocabulary
+from rankfold.types import Columns, Dataset, Graded, Run, Vocabulary
 
 
 def rows(n: int, seed: int, n_grades: int) -> Graded:
@@ -101,6 +104,40 @@ def test_validation_keeps_the_best_round() -> None:
 
     best = rf.fit("trees", made, lr=0.3, wait=20, calibration_share=0).model.config["rounds"]
     assert value(best) > max(value(best + 1), value(best - 1), value(best + 15))
+
+
+def test_a_rate_chooses_near_the_round_of_the_best_fit() -> None:
+    """Round 6 has the best fit: rounds 3 to 12 count, and of these 4 is the best."""
+    judged = np.zeros((20, 2))
+    judged[5, 0] = judged[0, 1] = judged[15, 1] = 1.0
+    judged[3, 1] = 0.5
+    assert best_round(judged) == 4
+    assert best_round(judged[:1]) == 1
+
+
+@pytest.mark.parametrize("n_grades", [2, 3])
+def test_the_outputs_of_members_are_averaged(n_grades: int) -> None:
+    """In one text; they differ by their columns, and follow from the seed."""
+    made = data(n_grades)
+    test, fixed = made.graded("test"), {"rounds": 7, "lr": 0.2}
+    both, again, other = (
+        rf.fit("trees", made, members=2, seed=seed, **fixed).model for seed in (0, 0, 1)
+    )
+    settings = TreesConfig(members=2, columns=0.5, **fixed)
+    loss, run = (
+        logistic(made, settings),
+        Run(torch.Generator(), torch.device("cpu"), SINGLE_PROCESS),
+    )
+    members = Members(made.graded("train"), None, settings, loss, run)
+    for done in range(7):
+        members.grow(done)
+    texts = [one.text(7) for one in members.boosters]
+    assert texts[0] != texts[1]
+    each = [boosting.open_trees(text, 4)(test) for text in texts]
+    mean = boosting.open_trees(members.text(7), 4)(test)
+    torch.testing.assert_close(mean, (each[0] + each[1]) / 2, rtol=1e-9, atol=1e-9)
+    assert torch.equal(both.tensors[TREES], again.tensors[TREES])
+    assert not torch.equal(both.tensors[TREES], other.tensors[TREES])
 
 
 def test_without_validation_there_is_a_fixed_number_of_rounds() -> None:

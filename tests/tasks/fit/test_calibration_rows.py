@@ -33,12 +33,13 @@ def test_rows_apart_select_nothing_and_set_the_cuts() -> None:
     data = data_with(300)
     rows = data.graded("validation")
     apart = apart_rows(rows.grades, 0.5)
-    whole = rf.fit("ce", data, seed=1, **FEW)
+    whole = rf.fit("ce", data, seed=1, patience=9, **FEW)
     assert whole.model.notes["operating_on"] == "calibration"
     assert len(whole.model.tensors["operating_scores"]) == int(apart.sum()) == 149
     other = rows.numbers.clone()
     other[apart] = 100.0
-    moved = rf.fit("ce", replace(data, validation=replace(rows, numbers=other)), seed=1, **FEW)
+    changed = replace(data, validation=replace(rows, numbers=other))
+    moved = rf.fit("ce", changed, seed=1, patience=9, **FEW)
     assert moved.model.notes["history"][0]["score"] == whole.model.notes["history"][0]["score"]
     assert moved.model.tensors["operating_scores"].unique().numel() < 5
 

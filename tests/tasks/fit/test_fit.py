@@ -1,5 +1,6 @@
 """``fit`` keeps the best step, stops early, and checks its options first."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,18 @@ def test_a_refit_in_passes_has_the_score_of_its_fit(data: Dataset) -> None:
     assert f"{scores[0]:.4f}" in describe_step(notes, "ndcg@10")
 
 
+@pytest.mark.parametrize("kind", ["columns", "images"])
 @pytest.mark.parametrize("rows", [MIN_VALIDATION_ROWS - 1, MIN_VALIDATION_ROWS])
-def test_few_validation_rows_do_not_choose_an_epoch(rows: int, tmp_path: Path) -> None:
+def test_few_validation_rows_or_columns_do_not_choose_an_epoch(
+    rows: int, kind: str, tmp_path: Path
+) -> None:
     held_out = random_rows(1, rows + 20)
     held_out.grades[:20] = -1  # without a grade: not counted
     keys, names = Vocabulary.numbered(300 + len(held_out)), Vocabulary.numbered(3, NAMES)
     train = random_rows(0, 300)  # random grades: no epoch is truly better
+    pictures = kind == "images"
+    if pictures:
+        train, held_out = with_pictures(train), with_pictures(held_out)
     data = Dataset("graded", train, held_out, None, keys, names, columns=COLUMNS)
     options: dict[str, Any] = {"epochs": 8, "width": 4, "lr": 0.05, "metric": "auc"}
     options["calibration_share"] = 0
@@ -112,16 +119,22 @@ def test_few_validation_rows_do_not_choose_an_epoch(rows: int, tmp_path: Path) -
         scores = {entry["step"]: entry["score"] for entry in notes["history"]}
         best = max(scores, key=lambda step: scores[step])
         assert best < 8  # or the test is void
-        chosen = rows == MIN_VALIDATION_ROWS or bool(more)
+        chosen = (pictures and rows == MIN_VALIDATION_ROWS) or bool(more)
         assert (notes["chosen"], notes["is_chosen"]) == (best if chosen else 8, chosen)
         assert validation_score(notes) == scores[notes["chosen"]]
         text = describe_step(notes, "auc")
         assert text.startswith(f"step {notes['chosen']}, ")
         assert f"{validation_score(notes):.4f}" in text
-        assert ("few rows to choose by" in text) == (not chosen)
-    if rows < MIN_VALIDATION_ROWS:
+        assert (", the last" in text) == (not chosen)
+    if rows < MIN_VALIDATION_ROWS or not pictures:
         with pytest.raises(UserError, match="was finished with another patience"):
             rf.fit("ce", data, out=tmp_path / "model", resume=True, **options)
+
+
+def with_pictures(rows: Graded) -> Graded:
+    rng = torch.Generator().manual_seed(6 + len(rows))
+    pixels = torch.randint(0, 255, (len(rows), 2, 2, 1), generator=rng)
+    return replace(rows, images=pixels.to(torch.uint8))
 
 
 def test_refit_runs_the_chosen_steps_on_train_and_validation(data: Dataset) -> None:

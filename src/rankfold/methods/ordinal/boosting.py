@@ -75,10 +75,11 @@ class Booster:
         """
 
         def both(outputs: Floats, _rows: Any) -> tuple[Floats, Floats]:
+            # here, since the first update of a booster resets its parameters, which draws columns
+            self.booster.reset_parameter({"feature_fraction_seed": seed % 2**31})
             first, second = derivatives(self._by_row(outputs))
             return first.squeeze(1).numpy(), second.squeeze(1).numpy()
 
-        self.booster.reset_parameter({"feature_fraction_seed": seed % 2**31})
         self.booster.update(fobj=both)
 
     def outputs(self, *, validation: bool = False) -> Tensor:

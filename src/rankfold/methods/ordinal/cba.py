@@ -21,6 +21,7 @@ from rankfold.types import Range
 class CbaConfig(training.GradedConfig):
     """The negatives around the tolerated rate count."""
 
+    dropout: float = 0.3  # more than the other methods: the highest negatives are soon memorised
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
     sigma: float | None = setting(
         None, above=0, help="width of the Gaussian, as a share of negatives; none: by their number"
@@ -35,7 +36,7 @@ class CbaConfig(training.GradedConfig):
     cache_entries: Literal["rows", "copies"] = setting(
         "rows", help="for grades with few rows: an entry per row, or copies to `cache` as the paper"
     )
-    classes: float = setting(3.0, at_least=0, help="weight of the likelihood of the grades")
+    classes: float = setting(1.0, at_least=0, help="weight of the likelihood of the grades")
     likelihood: Literal["odds", "classes"] = setting(
         "odds",
         help="odds: of the score and a bias per threshold; classes: of an extra output per grade",

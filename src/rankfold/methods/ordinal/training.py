@@ -113,9 +113,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     check_grades(rows.grades, n_grades)
     shape = RowShape.from_rows(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape, recipe.columns)
-    config = replace(
-        config, epochs=config.epochs or (_EPOCHS if shape.image is None else _IMAGE_EPOCHS)
-    )
+    config = replace(config, epochs=epochs_of(config, own))
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
     options: dict[str, Any] = {
@@ -161,6 +159,11 @@ def check_grades(grades: Tensor, n_grades: int) -> None:
             "the training rows must have at least two grades, got one",
             hint="check the grade column and the train split",
         )
+
+
+def epochs_of(config: GradedConfig, rows: Graded) -> int:
+    """How often the rows are seen."""
+    return config.epochs or (_EPOCHS if rows.images is None else _IMAGE_EPOCHS)
 
 
 def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:

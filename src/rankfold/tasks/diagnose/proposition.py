@@ -57,7 +57,7 @@ def measure(
         lambda step: step >= steps // 2,  # the theory is not about an untrained model
         lambda step: progress(f"proposition: epoch {step.number}", step.share or 0.0),
     )
-    per_step = training.n_rows * training.config.epochs / steps
+    per_step = training.n_rows * training.n_epochs / steps
     age = training.config.cache * trained.n_grades / per_step
     return _result(paths, sigma_of(trained), age)
 

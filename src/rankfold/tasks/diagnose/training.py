@@ -38,7 +38,11 @@ class DiagnosedTraining(NamedTuple):
 
     @property
     def n_steps(self) -> int:
-        return len(training.batches_of(self.n_rows, self.config)) * self.config.epochs
+        return len(training.batches_of(self.n_rows, self.config)) * self.n_epochs
+
+    @property
+    def n_epochs(self) -> int:
+        return training.epochs_of(self.config, self.data.graded("train"))
 
     def sample(self, size: int, purpose: str) -> Tensor:
         """At most ``size`` training rows, drawn by the seed, ascending."""

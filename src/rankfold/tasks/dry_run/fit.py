@@ -110,7 +110,7 @@ def _steps(plan: FitPlan) -> dict[str, int] | None:
         for name in names
         if name in ("sweeps", "epochs") or name.endswith("_epochs")
     }
-    return steps or None
+    return {name: number for name, number in steps.items() if number is not None} or None
 
 
 def _vector_bytes(plan: FitPlan) -> int | None:

@@ -188,7 +188,7 @@ def _set_apart(plan: FitPlan) -> FitPlan:
 
     Only trees and networks on images select, and not by few rows: an epoch of a short schedule
     would be chosen by chance, most likely one before its end. Where nothing is selected, all rows
-    can be used to find cuts. An explicit patience forces selection.
+    can be used to find cuts, unless a share is given. An explicit patience forces selection.
     """
     if plan.data.kind != "graded" or plan.data.validation is None:
         return plan
@@ -198,7 +198,8 @@ def _set_apart(plan: FitPlan) -> FitPlan:
     selects = plan.method.self_tuning or plan.data.graded("train").images is not None
     is_chosen = plan.options.patience is not None or (enough and selects)
     plan = replace(plan, is_chosen=is_chosen)
-    if not is_chosen and not plan.method.self_tuning:
+    learns_nothing = not is_chosen and not plan.method.self_tuning
+    if learns_nothing and plan.options.calibration_share is None:
         return plan
     data, apart = split_validation(plan.data, plan.calibration_share, plan.comm)
     return replace(plan, data=data, calibration=apart)
