@@ -13,7 +13,7 @@ from rankfold.tasks.diagnose.ranks import TrackedRows
 from rankfold.tasks.diagnose.training import DiagnosedTraining, encode, score_all, train_observed
 from rankfold.types import Run
 
-STILL = {"lr": 1e-12, "weight_decay": 0.0, "dropout": 0.0, "width": 8}
+STILL = {"rare": 0, "lr": 1e-12, "weight_decay": 0.0, "dropout": 0.0, "width": 8}
 
 
 def shares_by_loop(scores: Tensor, negative: Tensor) -> list[float]:
