@@ -90,14 +90,14 @@ def test_a_swept_width_is_kept(data: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_method_with_other_seeds_is_tied(data: Path, tmp_path: Path) -> None:
-    how = {"seeds": 2, "metrics": "ndcg@10"}
-    results = rf.compare(data, ["bpr", "again=bpr@100"], out=tmp_path / "out", **how)
+    how = {"seeds": 3, "metrics": "ndcg@10"}
+    results = rf.compare(data, ["softmax", "again=softmax@100"], out=tmp_path / "out", **how)
     methods = by_name(results)
-    assert [method["seeds"] for method in methods.values()] == [[0, 1], [100, 101]]
+    assert [method["seeds"] for method in methods.values()] == [[0, 1, 2], [100, 101, 102]]
     seeds = [method["metrics"]["ndcg@10"]["seeds"] for method in methods.values()]
     assert seeds[0] != seeds[1]
     [other] = results["tests"]["ndcg@10"]["others"].values()
-    assert other["p_seeds"] > 0.05  # though over these few queries it looks significant
+    assert other["p_seeds"] > 0.05
     assert other["tied"]
 
 
