@@ -6,6 +6,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 SRC = Path(__file__).parents[2] / "src" / "rankfold"
 LAYERS = [
     "errors",
@@ -118,3 +120,16 @@ def test_import_is_light() -> None:
     code = f"import rankfold, rankfold.cli, sys; print({heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="needs the list of threads of Linux"
+)
+def test_imports_compute_nothing_with_polars() -> None:
+    """Its threads do not survive a fork: a process forked after them waits for ever."""
+    threads = (
+        "[open(f'/proc/self/task/{one}/comm').read() for one in os.listdir('/proc/self/task')]"
+    )
+    code = f"import os, rankfold.tasks.fit, rankfold.data.prepare; print({threads})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "polars-0" not in done.stdout

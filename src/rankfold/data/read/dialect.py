@@ -16,7 +16,6 @@ from rankfold.errors import UserError
 _ERRORS = ("#N/A", "#N/D", "#NV")  # of spreadsheets
 MISSING = ("", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "None", "\\N", *_ERRORS)
 _BINARY = (".parquet", ".arrow", ".ipc", ".feather", ".npz", ".zip")
-_MISSING = pl.Series(MISSING, dtype=pl.String).implode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +36,14 @@ class Dialect:
         """A table of text with decimal points, and null for the words given as ``missing``."""
         text = [column.name for column in frame if column.dtype in TEXT_TYPES]
         if self.missing is not None:
-            words = pl.Series([*self.missing], dtype=pl.String).implode()
             plain = pl.col(text).cast(pl.String).str.strip_chars()
-            frame = frame.with_columns(pl.when(~plain.is_in(words)).then(pl.col(text)))
+            hidden = plain.is_in(words_of(self.missing))
+            frame = frame.with_columns(pl.when(~hidden).then(pl.col(text)))
         if self.decimal == ",":
             column = pl.col(text).cast(pl.String)
             plain = plain_number(column, ",")
             is_number = plain.cast(pl.Float64, strict=False).is_not_null()
-            is_missing = column.is_null() | column.str.strip_chars().is_in(_MISSING)
+            is_missing = column.is_null() | column.str.strip_chars().is_in(words_of(MISSING))
             marked = column.str.contains(r"[,€$£¥%]")  # so 1.234 in a column of keys stays
             ((*fit,),) = frame.select((is_number | is_missing).all()).rows() if text else [()]
             ((*some,),) = frame.select((is_number & marked).any()).rows() if text else [()]
@@ -54,6 +53,11 @@ class Dialect:
 
 
 DEFAULT_DIALECT = Dialect()
+
+
+def words_of(words: Sequence[str]) -> pl.Series:
+    """Words for ``is_in``."""
+    return pl.Series([*words], dtype=pl.String).implode()
 
 
 def check_encoding(name: str) -> None:

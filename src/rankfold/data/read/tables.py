@@ -27,6 +27,7 @@ from rankfold.data.read.columns import (
     find_usual,
     listing,
 )
+from rankfold.data.read.dialect import words_of
 from rankfold.data.read.files import base_suffix, lines, open_binary
 from rankfold.data.read.reading import LINE, PLACES_SHOWN, ROWS_SHOWN, Reading, Taken
 from rankfold.errors import UserError
@@ -200,7 +201,7 @@ def _sink(
         reading.columns.setdefault(role, getattr(chosen, role))
     cells: dict[str, pl.Expr] = {}
     reasons: list[tuple[pl.Expr, pl.Expr]] = []
-    words, notes = pl.Series([*reading.dialect.missing_keys], dtype=pl.String).implode(), []
+    words, notes = words_of(reading.dialect.missing_keys), []
     for role, name in chosen._asdict().items():
         if name is None:
             continue
