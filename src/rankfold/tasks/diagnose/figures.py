@@ -68,7 +68,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 def by_group(values: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     """A value per group whose mean is that of all values, so that intervals are over groups.
 
-    Values of one group, such as the pairs of a query, are alike: an interval over them would be
+    Values of one group, such as the pairs of a query, are similar: an interval over them would be
     too narrow. Groups without values are left out.
     """
     values, groups = values.double().cpu(), groups.long().cpu()
