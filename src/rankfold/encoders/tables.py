@@ -77,7 +77,7 @@ def table(
     half: bool = False,
 ) -> nn.Embedding:
     """Random vectors, the same on every device; with ``own``, only these rows."""
-    dtype = torch.float16 if half else torch.float32
+    dtype = torch.float16 if half else torch.get_default_dtype()
     drawn = _drawn(size, width, rng, own or (0, size), dtype).mul_(INITIAL_STD)
     return nn.Embedding(len(drawn), width, sparse=sparse, _weight=drawn)
 
@@ -90,7 +90,7 @@ def _drawn(
     torch draws sixteen numbers at a time: blocks of a multiple of 16 rows give the same numbers.
     The last block is the longest, since fewer than 16 numbers are drawn differently.
     """
-    if own == (0, size) and dtype == torch.float32:
+    if own == (0, size) and dtype == torch.get_default_dtype():
         return torch.randn(size, width, generator=rng)
     starts = [block * BLOCK for block in range(max(1, size // BLOCK))]
     kept, place = torch.empty(own[1] - own[0], width, dtype=dtype), 0
