@@ -40,12 +40,12 @@ def data_for(kind: str) -> Any:
 
 def model_of(name: str) -> Any:
     """The model of a diagnosis; those with the same method share one."""
-    return _fitted(DIAGNOSES[name].method, DIAGNOSES[name].data)
+    return _fitted(DIAGNOSES[name].method, DIAGNOSES[name].paper.data)
 
 
 @cache
 def _fitted(method: str, kind: str) -> Any:
-    quick = next(one.quick for one in DIAGNOSES.values() if one.method == method)
+    quick = next(one.paper.quick for one in DIAGNOSES.values() if one.method == method)
     return rf.fit(method, data_for(kind), **quick, **FITS.get(method, {}))
 
 
@@ -54,12 +54,12 @@ def make(name: str) -> None:
     diagnosis = DIAGNOSES[name]
     options: dict[str, Any] = {}
     if diagnosis.subject != "nothing":
-        options["data"] = data_for(diagnosis.data)
+        options["data"] = data_for(diagnosis.paper.data)
     if diagnosis.subject == "model":
         options["model"] = model_of(name)
     began = process_time()
     result = rf.diagnose(name, **options)
-    lines = [f"\n{name}: {diagnosis.question} ({process_time() - began:.0f} CPU s)"]
+    lines = [f"\n{name}: {diagnosis.summary} ({process_time() - began:.0f} CPU s)"]
     lines += [f"  {what}: {figure}" for what, figure in result.figures.items()]
     sys.stdout.write("\n".join([*lines, f"  {result.follows}", ""]))
     sys.stdout.flush()

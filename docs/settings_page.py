@@ -21,15 +21,14 @@ def settings_page() -> str:
     """A section per method and per diagnosis, with a table of its settings."""
     head = "# Settings\n\n    rankfold fit rg2 data --out model --set width=128\n\n"
     head += "Every setting of every method (see also `rankfold methods NAME`) and diagnosis.\n"
-    methods = "".join(
-        f"\n{_section(name, f'{one.summary[0].upper()}{one.summary[1:]}.', one.config)}"
+    methods = [
+        _section(name, f"{one.summary[0].upper()}{one.summary[1:]}.", one.config)
         for name, one in METHODS.items()
-    )
-    diagnoses = "".join(
-        f"\n{_section(f'diagnose {name}', one.question, one.config)}"
-        for name, one in DIAGNOSES.items()
-    )
-    return head + methods + diagnoses
+    ]
+    diagnoses = [
+        _section(f"diagnose {name}", one.summary, one.config) for name, one in DIAGNOSES.items()
+    ]
+    return "\n".join([head, *methods, *diagnoses])
 
 
 def _section(name: str, summary: str, config: type[Any]) -> str:

@@ -48,6 +48,7 @@ class Declared:
     help: str
     choices: Collection[str] | None = None  # a registry stays live: later entries count
     bounds: Mapping[str, float] = field(default_factory=dict)  # ``{"at_least": 1}``
+    check: Callable[[Any], object] | None = None  # raises a ValueError: what a value must be
 
     def accepts(self, value: Any) -> bool:
         """Whether a value is within the bounds and among the choices. None always is."""
@@ -68,11 +69,16 @@ class Declared:
 
 
 def setting(
-    default: Any, *, help: str, choices: Collection[str] | None = None, **bounds: float
+    default: Any,
+    *,
+    help: str,
+    choices: Collection[str] | None = None,
+    check: Callable[[Any], object] | None = None,
+    **bounds: float,
 ) -> Any:
     """A field of ``Settings``. Bounds, named as in ``_BOUNDS``, apply to numbers, not to None."""
     assert bounds.keys() <= _BOUNDS.keys(), bounds
-    return field(default=default, metadata={_DECLARED: Declared(help, choices, bounds)})
+    return field(default=default, metadata={_DECLARED: Declared(help, choices, bounds, check)})
 
 
 class Settings:
@@ -97,9 +103,15 @@ class Settings:
 def check(settings: object) -> None:
     """Raise a UserError for the first setting that is out of bounds."""
     for name, declared in declarations(type(settings)).items():
-        value = getattr(settings, name)
+        value, wanted = getattr(settings, name), ""
         if not declared.accepts(value):
             wanted = declared.describe() or "a finite number"
+        elif declared.check is not None:
+            try:
+                declared.check(value)
+            except ValueError as error:
+                wanted = str(error)
+        if wanted:
             raise UserError(f"`{name}` must be {wanted}, got {value!r}", hint=declared.help)
 
 

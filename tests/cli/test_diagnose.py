@@ -61,14 +61,18 @@ def test_a_table_is_printed_on_stderr(rankfold: Command, tmp_path: Path) -> None
         (("ranks", "{data}", "--method", "ce"), "got 'ce'", "use --method cba"),
         (("ranks", "{data}", "--set", "seed=1"), "there is no option 'seed'", "options: rows"),
         (("whiteness", "{data}", "--set", "window=2"), "above `lags`, got 2", "larger"),
-        (("surrogate", "--set", "sigmas=.2,.1,.10"), "has 0.1 more than once", "a different sigma"),
+        (
+            ("surrogate", "--set", "sigmas=.2,.1,.10"),
+            "must be distinct numbers above 0",
+            "Gaussian",
+        ),
         (
             ("surrogate", "--set", "spreads=1000000000000"),
             "at least 2 and at most 10000",
             "number of spreads",
         ),
         (("surrogate", "--set", "widest=1e308"), "at most 1e+100, got 1e+308", "largest spread"),
-        (("surrogate", "--set", "scores=1000000000000"), SHORT, "a smaller scores"),
+        (("surrogate", "--set", "scores=1000000000000"), SHORT, "fewer queries, rows or scores"),
         (("ranks", "{data}", "--set", "width=1000000000000"), SHORT, "a smaller width"),
         (("ranks", "{data}", "--set", "width=1" + 18 * "0"), SHORT, "a smaller width"),
         (

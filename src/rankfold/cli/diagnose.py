@@ -60,7 +60,7 @@ def command(
         print_json(result.details)
         return
     rows = [[what, str(figure)] for what, figure in result.figures.items()]
-    print_table(diagnosis.question, ["figure", "value (95% interval)"], rows, say)
+    print_table(diagnosis.summary, ["figure", "value (95% interval)"], rows, say)
     say.print(result.follows, markup=False)
     pictures = [f"{stem}.svg" for stem in result.charts]
     say.print(", ".join(str(out / file) for file in (f"{name}.json", *pictures)))

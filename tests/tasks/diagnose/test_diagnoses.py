@@ -72,15 +72,15 @@ def planted_pairs() -> dict[str, list[str]]:
 
 def run(name: str, pairs: Dataset) -> DiagnosisResult:
     diagnosis = DIAGNOSES[name]
-    if diagnosis.subject == "model" and diagnosis.data == "interactions":
+    if diagnosis.subject == "model" and diagnosis.paper.data == "interactions":
         known, model = model_of_scores(1.0)
         return diagnose(name, known, MORE[name], model=model)
-    if diagnosis.data == "texts":
+    if diagnosis.paper.data == "texts":
         return diagnose(name, topics(), MORE[name], model=fitted_labels())
     if diagnosis.subject == "model":
         return diagnose(name, data_of(), MORE[name], model=fitted_grader())
     data = {"nothing": None, "graded": data_of(), "interactions": pairs}
-    kind = "nothing" if diagnosis.subject == "nothing" else diagnosis.data
+    kind = "nothing" if diagnosis.subject == "nothing" else diagnosis.paper.data
     return diagnose(name, data[kind], MORE[name])
 
 
@@ -89,9 +89,9 @@ def test_one_shape_for_all(name: str, pairs: Dataset) -> None:
     """A question, numbers, a sentence, charts, a document that is JSON."""
     result = run(name, pairs)
     assert json.loads(json.dumps(result.details, allow_nan=False)) == result.details
-    assert DIAGNOSES[name].question.endswith("?")
+    assert DIAGNOSES[name].summary.endswith("?")
     assert result.details["diagnosis"] == name
-    assert result.details["question"] == DIAGNOSES[name].question
+    assert result.details["question"] == DIAGNOSES[name].summary
     assert result.details["follows"] == result.follows
     assert result.follows.endswith(".")
     assert len(result.follows) > 20
@@ -118,7 +118,7 @@ def test_no_setting_is_also_one_of_the_method(name: str) -> None:
 
 def test_a_paper_of_the_page_is_named() -> None:
     listed = (Path(__file__).parents[3] / "docs/reference/papers.md").read_text()
-    assert all(f"[{one.paper}]" in listed for one in DIAGNOSES.values())
+    assert all(f"[{one.paper.key}]" in listed for one in DIAGNOSES.values())
 
 
 def test_wrong_options_are_named() -> None:

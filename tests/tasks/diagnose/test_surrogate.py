@@ -64,5 +64,5 @@ def test_a_narrow_gaussian_leaves_the_negative_at_the_rate() -> None:
 
 @pytest.mark.parametrize("sigmas", ["", "0.1,x", "0", "-1,2", "inf"])
 def test_bad_sigmas_are_refused(sigmas: str) -> None:
-    with pytest.raises(UserError, match="`sigmas` must be numbers above 0"):
+    with pytest.raises(UserError, match="`sigmas` must be distinct numbers above 0"):
         diagnose("surrogate", options={"sigmas": sigmas})

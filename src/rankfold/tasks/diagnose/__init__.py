@@ -88,7 +88,7 @@ def diagnose(
     own = {name: others.pop(name) for name in names if name in others}
     settings = config.build(diagnosis.config, own)
     _check_options(diagnosis, others, method, fits=model is None)
-    hint = f"try a smaller {diagnosis.memory_settings}"
+    hint = "try fewer queries, rows or scores, or a smaller width or batch_size"
     with memory_errors(f"diagnose {name} with these settings", hint):
         subject, request = _subject(name, diagnosis, data, others, model, method, seed)
         result = diagnosis.measure(settings, subject, progress)
@@ -112,10 +112,10 @@ def _check_arguments(name: str, diagnosis: Diagnosis, model: Any, method: str | 
         )
     if diagnosis.subject != "model" or model is not None:
         raise UserError(f"{name} fits no method here, got {method!r}", hint="leave --method out")
-    kind = find_method(method).data_kind
-    if (kind == "graded") != (diagnosis.data == "graded"):
+    kind, wanted = find_method(method).data_kind, diagnosis.paper.data
+    if (kind == "graded") != (wanted == "graded"):
         raise UserError(
-            f"{name} is about {diagnosis.data}, and {method} fits {kind}",
+            f"{name} is about {wanted}, and {method} fits {kind}",
             hint=f"use --method {diagnosis.method}",
         )
 
@@ -148,7 +148,7 @@ def _subject(
     if diagnosis.subject == "data":
         return DiagnosedData(read, seed), request
     if method in (None, diagnosis.method):
-        options = {**diagnosis.quick, **options}
+        options = {**diagnosis.paper.quick, **options}
     method = method or diagnosis.method
     if diagnosis.subject == "training":
         settings = config.build(find_method(method).config, options)
@@ -160,9 +160,9 @@ def _subject(
         model = fit(method, read, seed=seed, **options)
     elif not isinstance(model, Ranker | Grader):
         model = load(model)
-    if isinstance(model, Grader) != (diagnosis.data == "graded"):
+    if isinstance(model, Grader) != ((kind := diagnosis.paper.data) == "graded"):
         raise UserError(
-            f"{name} is about {diagnosis.data}, but the model was fitted by {model.model.method}",
+            f"{name} is about {kind}, but the model was fitted by {model.model.method}",
             hint=f"give a model of {diagnosis.method}",
         )
     request |= {"method": model.model.method, "config": dict(model.model.config)}
@@ -170,19 +170,18 @@ def _subject(
 
 
 def _read(name: str, diagnosis: Diagnosis, data: Any) -> Dataset:
+    kind = diagnosis.paper.data
     if data is None:
         what = {"training": "trains a model", "data": "fits models"}
         raise UserError(
             f"{name} {what.get(diagnosis.subject, 'looks at a model')} and needs data",
-            hint=f"write rankfold diagnose {name} DATA, with a folder of {_KINDS[diagnosis.data]}",
+            hint=f"write rankfold diagnose {name} DATA, with a folder of {_KINDS[kind]}",
         )
     read = as_data(data)
-    if (read.kind == "graded") != (diagnosis.data == "graded") or (
-        diagnosis.data == "texts" and read.kind != "texts"
-    ):
+    if read.kind not in (kind, *(["texts"] if kind == "interactions" else [])):
         raise UserError(
-            f"{name} needs {_KINDS[diagnosis.data]}, but the data is {read.kind}",
-            hint=f"prepare it with --format {_FORMATS[diagnosis.data]}",
+            f"{name} needs {_KINDS[kind]}, but the data is {read.kind}",
+            hint=f"prepare it with --format {_FORMATS[kind]}",
         )
     check_content(read)
     return read
@@ -198,7 +197,7 @@ def _with_request(
     """The result with the question, the answer and the settings in its details."""
     details = {
         "diagnosis": name,
-        "question": diagnosis.question,
+        "question": diagnosis.summary,
         "figures": {name: figure._asdict() for name, figure in result.figures.items()},
         "follows": result.follows,
         **request,

@@ -7,16 +7,17 @@ be the largest. The recommendation is the smallest batch whose difference to the
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankfold.config import Settings, check, setting
+from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.diagnose.figures import Figure, mean_of, rounded
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.figures import mean_of
+from rankfold.tasks.diagnose.result import CHEN2022, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import DiagnosedData
 from rankfold.tasks.evaluate_ranking import evaluate_ranking
@@ -28,18 +29,12 @@ _METHODS = ("ssl-pop", "bir")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeConfig(Settings):
-    """The settings of ``batch-size``."""
-
-    batches: str = setting("256,512,1024,2048", help="batch sizes, ascending")
+    batches: str = setting("256,512,1024,2048", help="batch sizes, ascending", check=sizes_of)
     epochs: int = setting(4, at_least=1, help="epochs of every fit")
     width: int = setting(32, at_least=1, help="length of the vectors")
     lr: float = setting(0.01, above=0, help="initial learning rate")
     scaled: bool = setting(False, help="let the rate grow with the root of the batch, from 2048")
     metric: str = setting("ndcg@10", help="the metric on validation")
-
-    def __post_init__(self) -> None:
-        check(self)
-        sizes_of("batches", self.batches)
 
 
 def measure(config: BatchSizeConfig, subject: DiagnosedData, progress: Progress) -> DiagnosisResult:
@@ -49,7 +44,7 @@ def measure(config: BatchSizeConfig, subject: DiagnosedData, progress: Progress)
             "batch-size needs validation pairs, and the data has none",
             hint="prepare it with --validation-share .1",
         )
-    sizes = sizes_of("batches", config.batches)
+    sizes = sizes_of(config.batches)
     values: dict[str, dict[int, Tensor]] = {name: {} for name in _METHODS}
     for i, name in enumerate(_METHODS):
         for j, size in enumerate(sizes):
@@ -85,12 +80,14 @@ def _result(metric: str, sizes: list[int], values: dict[str, dict[int, Tensor]])
     recommended = {name: enough(by) for name, by in values.items()}
     best = {name: max(by, key=lambda size: float(by[size].mean())) for name, by in values.items()}
     winner = max(_METHODS, key=lambda name: float(values[name][best[name]].mean()))
-    figures = {f"recommended batch of {name}": Figure(float(n)) for name, n in recommended.items()}
+    figures: dict[str, Any] = {
+        f"recommended batch of {name}": float(n) for name, n in recommended.items()
+    }
     for name, by in values.items():
-        figures[f"{metric} of {name} at its recommended batch"] = mean_of(by[recommended[name]])
+        figures[f"{metric} of {name} at its recommended batch"] = by[recommended[name]]
     for size in (sizes[0], sizes[-1]):
-        gain = values["bir"][size] - values["ssl-pop"][size]
-        figures[f"bir less ssl-pop at batches of {size:,}"] = mean_of(gain)
+        gain = f"bir less ssl-pop at batches of {size:,}"
+        figures[gain] = values["bir"][size] - values["ssl-pop"][size]
     chosen, top = recommended[winner], best[winner]
     listed = ", ".join(f"{size:,} for {name}" for name, size in recommended.items())
     follows = (
@@ -105,22 +102,13 @@ def _result(metric: str, sizes: list[int], values: dict[str, dict[int, Tensor]])
     details = {
         "batches": sizes,
         "metric": metric,
-        "values": {
-            name: [rounded(by[size].mean()) for size in sizes] for name, by in values.items()
-        },
+        "values": {name: [by[size].mean() for size in sizes] for name, by in values.items()},
         "recommended": recommended,
     }
     lines = [Line.of_means(name, by, by.values()) for name, by in values.items()]
     title = f"{metric} on validation by batch size"
     charts = {"batch-size": Chart(title, "batch size", metric, lines, log="x")}
-    return DiagnosisResult(figures, follows, details, charts)
+    return DiagnosisResult.of(figures, follows, details, charts)
 
 
-DIAGNOSIS = Diagnosis(
-    question="Which batch size do ssl-pop and bir need on this data?",
-    paper="chen2022",
-    config=BatchSizeConfig,
-    measure=measure,
-    subject="data",
-    memory_settings="width or batches",
-)
+DIAGNOSIS = Diagnosis("Which batch size do ssl-pop and bir need on this data?", CHEN2022, measure)

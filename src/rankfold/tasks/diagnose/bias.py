@@ -24,12 +24,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.config import Settings, check, setting
+from rankfold.config import Settings, setting
 from rankfold.samplers.bir import pick_weights
 from rankfold.samplers.resampling import DRAWS, Draw
 from rankfold.tasks.diagnose.batches import drawn_batches
-from rankfold.tasks.diagnose.figures import mean_of, rounded
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.result import CHEN2022, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Progress
@@ -39,15 +38,9 @@ _FORMS = ("appendix", "released")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BiasConfig(Settings):
-    """The settings of ``bias``."""
-
     queries: int = setting(16, at_least=2, help="queries with training pairs, drawn by the seed")
-    batches: str = setting("64,256,1024,4096", help="batch sizes, ascending")
+    batches: str = setting("64,256,1024,4096", help="batch sizes, ascending", check=sizes_of)
     draws: int = setting(2**19, at_least=1, help="candidates drawn for each batch size and query")
-
-    def __post_init__(self) -> None:
-        check(self)
-        sizes_of("batches", self.batches)
 
 
 class Bias(NamedTuple):
@@ -62,7 +55,7 @@ def measure(config: BiasConfig, subject: DiagnosedModel, progress: Progress) -> 
     """The largest bias of a coordinate, and the bound there, by batch size."""
     sample = subject.sampled(config.queries)
     popularity = sample.popularity()
-    sizes = sizes_of("batches", config.batches)
+    sizes = sizes_of(config.batches)
     rng = torch.Generator().manual_seed(subject.seed)
     firsts = sample.positives.candidates[sample.positives.offsets[:-1]].long()
     candidates = sample.candidates
@@ -133,17 +126,16 @@ def _result(measured: dict[int, list[Bias]]) -> DiagnosisResult:
     sizes = list(measured)
     small, large = sizes[0], sizes[-1]
     figures = {
-        f"share of queries where the bound fails, batches of {small}": mean_of(fails[small]),
-        f"share of queries where the bound fails, batches of {large:,}": mean_of(fails[large]),
+        f"share of queries where the bound fails, batches of {small}": fails[small],
+        f"share of queries where the bound fails, batches of {large:,}": fails[large],
     }
     for size in (small, large):
-        figures |= {
-            f"bias (appendix) where it exceeds the bound most, batches of {size:,}": mean_of(
-                values["appendix"][size]
-            ),
-            f"bound of Theorem A.2 there, batches of {size:,}": mean_of(values["bound"][size]),
-            f"largest bias as released, batches of {size:,}": mean_of(values["released"][size]),
-        }
+        for what, name in (
+            ("bias (appendix) where it exceeds the bound most", "appendix"),
+            ("bound of Theorem A.2 there", "bound"),
+            ("largest bias as released", "released"),
+        ):
+            figures[f"{what}, batches of {size:,}"] = values[name][size]
     falls = values["appendix"][large].mean() < values["appendix"][small].mean() / 2
     failed = max(sizes, key=lambda size: float(fails[size].mean()))
     follows = (
@@ -158,8 +150,8 @@ def _result(measured: dict[int, list[Bias]]) -> DiagnosisResult:
     )
     details = {
         "batches": sizes,
-        "fails": [rounded(fails[size].mean()) for size in sizes],
-        **{n: [rounded(by[size].mean()) for size in sizes] for n, by in values.items()},
+        "fails": [fails[size].mean() for size in sizes],
+        **{n: [by[size].mean() for size in sizes] for n, by in values.items()},
     }
     labels = {
         "bias, appendix": "appendix",
@@ -169,15 +161,9 @@ def _result(measured: dict[int, list[Bias]]) -> DiagnosisResult:
     lines = [Line.of_means(label, sizes, values[name].values()) for label, name in labels.items()]
     title = "Bias of BIR's gradient and the bound of Theorem A.2"
     chart = Chart(title, "batch size", "coordinate of the gradient", lines, log="x")
-    return DiagnosisResult(figures, follows, details, {"bias": chart})
+    return DiagnosisResult.of(figures, follows, details, {"bias": chart})
 
 
 DIAGNOSIS = Diagnosis(
-    question="Is the bias of BIR's gradient within the bound of Theorem A.2?",
-    paper="chen2022",
-    config=BiasConfig,
-    measure=measure,
-    subject="model",
-    method="ssl-pop",
-    quick={"epochs": 10, "batch_size": 512},
+    "Is the bias of BIR's gradient within the bound of Theorem A.2?", CHEN2022, measure
 )

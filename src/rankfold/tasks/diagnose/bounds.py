@@ -44,8 +44,8 @@ from rankfold.encoders.bags import with_pairs
 from rankfold.errors import UserError
 from rankfold.methods.text.siamesexml.modules import classifier_loss
 from rankfold.models.opening import open_model
-from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded, spaced
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
+from rankfold.tasks.diagnose.figures import spaced
+from rankfold.tasks.diagnose.result import SIAMESE, Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import BLOCK_SCORES, DiagnosedModel, drawn_rows
 from rankfold.types import Progress
 
@@ -58,8 +58,6 @@ Gap = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundsConfig(Settings):
-    """The settings of ``bounds``."""
-
     queries: int = setting(500, at_least=2, help="documents with labels, drawn by the seed")
     margin: float = setting(0.1, above=0, help="gamma: the margin of the ramp")
     k: int = setting(1, at_least=1, help="labels of a document that count")
@@ -271,27 +269,20 @@ def _result(
     }
     text, classifier = by_name["text"], by_name["classifier"]
     first = gaps["Theorem 4, C = 1"](n) + chance
+    needed = _documents_needed(gaps["Theorem 4, C = 1"])
     figures = {
-        "gap of Theorem 4 at C = 1 (says something below 1)": figure_of(first),
-        "the same with the proof's constants": figure_of(
-            gaps["Theorem 4, the proof's constants"](n) + chance
-        ),
-        "gap of Theorem 5 at C = 1, with classifiers": figure_of(
-            gaps["Theorem 5, C = 1"](n) + chance
-        ),
-        "log10 of the documents from which Theorem 4 at C = 1 says something": figure_of(
-            _documents_needed(gaps["Theorem 4, C = 1"])
-        ),
-        "ramp loss of label texts on training documents": mean_of(text["ramp"]),
-        f"1 - P@{config.k} of label texts": mean_of(text["precision"]),
-        "ramp loss of classifiers": mean_of(classifier["ramp"]),
-        f"1 - P@{config.k} of classifiers": mean_of(classifier["precision"]),
-        "share of documents where Claim 17 holds": mean_of(_above(classifier, "ramp")),
-        "share where Claim 18 holds": mean_of(_above(classifier, "likelihood")),
-        "largest change of a score by the text in place of the classifier, mean": mean_of(
-            lemma["change"]
-        ),
-        "bound of Lemma 1 on it, mean": mean_of(lemma["bound"]),
+        "gap of Theorem 4 at C = 1 (says something below 1)": first,
+        "the same with the proof's constants": gaps["Theorem 4, the proof's constants"](n) + chance,
+        "gap of Theorem 5 at C = 1, with classifiers": gaps["Theorem 5, C = 1"](n) + chance,
+        "log10 of the documents from which Theorem 4 at C = 1 says something": needed,
+        "ramp loss of label texts on training documents": text["ramp"],
+        f"1 - P@{config.k} of label texts": text["precision"],
+        "ramp loss of classifiers": classifier["ramp"],
+        f"1 - P@{config.k} of classifiers": classifier["precision"],
+        "share of documents where Claim 17 holds": _above(classifier, "ramp"),
+        "share where Claim 18 holds": _above(classifier, "likelihood"),
+        "largest change of a score by the text in place of the classifier, mean": lemma["change"],
+        "bound of Lemma 1 on it, mean": lemma["bound"],
     }
     useless = float(lemma["bound"].mean()) > 2
     follows = (
@@ -306,18 +297,18 @@ def _result(
         )
     )
     details = {
-        "norms": {name: rounded(one) for name, one in norms._asdict().items()},
+        "norms": norms._asdict(),
         "documents": n,
         "labels": n_labels,
-        "chance": rounded(chance),
-        "lemma_1": {name: rounded(one.mean()) for name, one in lemma.items()},
-        "lemma_1_holds": rounded((lemma["change"] <= lemma["bound"] + 1e-3).double().mean()),
+        "chance": chance,
+        "lemma_1": {name: one.mean() for name, one in lemma.items()},
+        "lemma_1_holds": (lemma["change"] <= lemma["bound"] + 1e-3).double().mean(),
     }
     of_labels = {
         "Theorem 4, texts alone": lambda _m: theorem_4(norms, n, config),
         "Theorem 5, with classifiers": lambda m: theorem_5(norms, n, m, config),
     }
-    return DiagnosisResult(figures, follows, details, _charts(gaps, of_labels))
+    return DiagnosisResult.of(figures, follows, details, _charts(gaps, of_labels))
 
 
 def _charts(by_documents: Mapping[str, Gap], by_labels: Mapping[str, Gap]) -> dict[str, Chart]:
@@ -326,10 +317,8 @@ def _charts(by_documents: Mapping[str, Gap], by_labels: Mapping[str, Gap]) -> di
 
     documents = lines(by_documents, [10.0**i for i in range(2, 31, 2)])
     labels, risk = lines(by_labels, spaced(10.0, 1e9, 9)), "gap of the risk"
-    first, second = (
-        "The bounds by the number of documents",
-        "The bounds by the number of labels, at C = 1",
-    )
+    first = "The bounds by the number of documents"
+    second = "The bounds by the number of labels, at C = 1"
     largest = [Level("largest risk", 1.0)]
     return {
         "bounds": Chart(first, "documents", risk, documents, largest, log="xy"),
@@ -343,12 +332,5 @@ def _above(risks: dict[str, Tensor], name: str) -> Tensor:
 
 
 DIAGNOSIS = Diagnosis(
-    question="Do the bounds of SiameseXML say anything about this model?",
-    paper="siamesexml",
-    config=BoundsConfig,
-    measure=measure,
-    subject="model",
-    data="texts",
-    method="siamesexml",
-    memory_settings="queries",
+    "Do the bounds of SiameseXML say anything about this model?", SIAMESE, measure
 )

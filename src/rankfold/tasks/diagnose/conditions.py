@@ -21,13 +21,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rankfold.config import Settings, check, setting
+from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import above, exact_ranks, rank_weights
-from rankfold.metrics.graded import check_fpr
 from rankfold.models.grader import Grader
-from rankfold.tasks.diagnose.figures import Figure, figure_of, rounded, spaced
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
+from rankfold.tasks.diagnose.figures import Figure, figure_of, spaced
+from rankfold.tasks.diagnose.result import CBA, Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.tasks.statistics import resampled
 from rankfold.types import Graded, Progress
@@ -39,17 +38,11 @@ _BLOCK = 2**22  # pairs in memory at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionsConfig(Settings):
-    """The settings of ``conditions``."""
-
     rows: int = setting(2000, at_least=2, help="rows of the split, drawn by the seed")
-    rate: float = setting(0.01, help="beta: the tolerated false-positive rate")
+    rate: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
     narrowest: float = setting(0.005, above=0, help="smallest sigma")
     widest: float = setting(0.5, above=0, help="largest sigma")
     sigmas: int = setting(12, at_least=2, at_most=1000, help="sigmas between the two")
-
-    def __post_init__(self) -> None:
-        check(self)
-        check_fpr(self.rate)
 
 
 class Checked(NamedTuple):
@@ -167,7 +160,7 @@ def _result(rate: float, split: str, checked: dict[float, list[Checked]]) -> Dia
         "share of sigmas where (b) holds at every threshold": _share(spread),
         "share of sigmas where (c) holds at every threshold": _share(holds),
         "share of sigmas where the surrogate is at most the exact risk": _share(below),
-        "left over right side of (c), the least of all sigmas": figure_of(min(holder.values())),
+        "left over right side of (c), the least of all sigmas": min(holder.values()),
     }
     named = [f"{s:.3g}" for s in checked if below[s]]
     condition = "(c) holds for some sigmas" if any(holds.values()) else "(c) holds for no sigma"
@@ -180,9 +173,9 @@ def _result(rate: float, split: str, checked: dict[float, list[Checked]]) -> Dia
     )
     details = {
         "split": split,
-        "sigmas": [rounded(sigma) for sigma in checked],
-        "weighted_score_less_cut": [rounded(v) for v in means.values()],
-        "holder_left_over_right": [rounded(v) for v in holder.values()],
+        "sigmas": list(checked),
+        "weighted_score_less_cut": list(means.values()),
+        "holder_left_over_right": list(holder.values()),
         "surrogate_over_exact": [one.value for one in ratios.values()],
     }
     points = [(sigma, *_known(one)) for sigma, one in ratios.items()]
@@ -196,25 +189,15 @@ def _result(rate: float, split: str, checked: dict[float, list[Checked]]) -> Dia
             worst, "sigma", "ratio, at most 1 if it holds", sides, one, log="xy"
         ),
     }
-    return DiagnosisResult(figures, follows, details, charts)
+    return DiagnosisResult.of(figures, follows, details, charts)
 
 
-def _share(flags: dict[float, bool]) -> Figure:
-    return figure_of(sum(flags.values()) / len(flags))
+def _share(flags: dict[float, bool]) -> float:
+    return sum(flags.values()) / len(flags)
 
 
 def _known(figure: Figure) -> tuple[float, ...]:
     return tuple(one for one in figure if one is not None)
 
 
-DIAGNOSIS = Diagnosis(
-    question="Do the conditions of Theorem 1 hold for this model's scores?",
-    paper="cba",
-    config=ConditionsConfig,
-    measure=measure,
-    subject="model",
-    data="graded",
-    method="cba",
-    quick={"epochs": 10},
-    memory_settings="rows",
-)
+DIAGNOSIS = Diagnosis("Do the conditions of Theorem 1 hold for this model's scores?", CBA, measure)

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from rankfold.config import Settings, setting
 from rankfold.errors import UserError
-from rankfold.tasks.diagnose.figures import mean_of, rounded, spaced
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.figures import spaced
+from rankfold.tasks.diagnose.result import RG2, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Interactions, Progress, SplitName
 
@@ -32,8 +32,6 @@ _LEVELS, _REPEATS = 9, 20  # of noise, in the planted part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsistencyConfig(Settings):
-    """The settings of ``consistency``."""
-
     queries: int = setting(500, at_least=2, help="queries with training pairs, drawn by the seed")
     planted: int = setting(1000, at_least=2, at_most=10**6, help="candidates of the planted part")
 
@@ -128,14 +126,14 @@ def _marks(pairs: Interactions, n: int) -> Tensor:
 def _result(split: str, real: Regret, planted: dict[float, Regret]) -> DiagnosisResult:
     says = (real.best < real.ideal).double()
     figures = {
-        "share of queries where the bound is below the largest possible regret": mean_of(says),
-        f"regret in DCG on {split}, mean": mean_of(real.regret),
-        "largest possible regret, mean": mean_of(real.ideal),
-        "bound of Lemma 9 at the best scale, mean": mean_of(real.best),
-        "bound of Theorem 12 at the scale of RG2, mean": mean_of(real.bound),
-        "share of queries within the bound": mean_of(
-            (real.regret <= real.best * (1 + 1e-9) + 1e-9).double()
-        ),
+        "share of queries where the bound is below the largest possible regret": says,
+        f"regret in DCG on {split}, mean": real.regret,
+        "largest possible regret, mean": real.ideal,
+        "bound of Lemma 9 at the best scale, mean": real.best,
+        "bound of Theorem 12 at the scale of RG2, mean": real.bound,
+        "share of queries within the bound": (
+            real.regret <= real.best * (1 + 1e-9) + 1e-9
+        ).double(),
     }
     share = float(says.mean())
     follows = f"The bound is below the largest possible regret for {share:.0%} of the queries: " + (
@@ -147,11 +145,11 @@ def _result(split: str, real: Regret, planted: dict[float, Regret]) -> Diagnosis
     details = {
         "split": split,
         "queries": [
-            dict(zip(Regret._fields, map(rounded, one), strict=True))
+            dict(zip(Regret._fields, one, strict=True))
             for one in torch.stack(list(real), dim=1)[:_MAX_DOTS].tolist()
         ],
         "planted": {
-            f"{level:.4g}": {name: rounded(v.mean()) for name, v in one._asdict().items()}
+            f"{level:.4g}": {name: v.mean() for name, v in one._asdict().items()}
             for level, one in planted.items()
         },
     }
@@ -179,14 +177,7 @@ def _result(split: str, real: Regret, planted: dict[float, Regret]) -> Diagnosis
             log="xy",
         ),
     }
-    return DiagnosisResult(figures, follows, details, charts)
+    return DiagnosisResult.of(figures, follows, details, charts)
 
 
-DIAGNOSIS = Diagnosis(
-    question="Does a smaller RG2 loss promise a better DCG for this model?",
-    paper="rg2",
-    config=ConsistencyConfig,
-    measure=measure,
-    subject="model",
-    method="rg2-plain",
-)
+DIAGNOSIS = Diagnosis("Does a smaller RG2 loss promise a better DCG for this model?", RG2, measure)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,9 +34,9 @@ from rankfold.solvers.least_squares import by_cholesky
 from rankfold.solvers.newton_cg import NewtonLimits, newton_cg
 from rankfold.solvers.ranking_loss import RankingLoss, hessian_product, loss_and_gradient
 from rankfold.solvers.spectral import Target, decompose
-from rankfold.tasks.diagnose.figures import Figure, figure_of, mean_of, rounded
+from rankfold.tasks.diagnose.figures import mean_of
 from rankfold.tasks.diagnose.negatives import Vectors, minimise, starting_vectors
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.result import RG2, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.subject import DiagnosedData
 from rankfold.types import Interactions, Progress
 
@@ -48,8 +48,6 @@ _BUDGET = 2**28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvergenceConfig(Settings):
-    """The settings of ``convergence``."""
-
     queries: int = setting(1000, at_least=2, help="queries with training pairs, drawn by the seed")
     width: int = setting(16, at_least=1, help="length of the vectors")
     reg: float = setting(0.1, above=0, help="regularisation (lambda)")
@@ -219,17 +217,17 @@ def _result(
     seconds = {
         name: None if step is None else runs[name][step].seconds for name, step in steps.items()
     }
-    figures = {
+    figures: dict[str, Any] = {
         "contraction of ALS per sweep": rate,
-        "the least that Theorem 26 can promise": figure_of(promised),
-        "condition number L / mu of the half-problems": figure_of(smooth / mu),
+        "the least that Theorem 26 can promise": promised,
+        "condition number L / mu of the half-problems": smooth / mu,
     }
     for name, one in gaps.items():
-        figures[f"{name}: relative gap at the end"] = figure_of(max(one[-1], 0.0))
+        figures[f"{name}: relative gap at the end"] = max(one[-1], 0.0)
         step, time = steps[name], seconds[name]
         if step is not None and time is not None:
-            figures[f"{name}: steps to a gap of {_GOAL:g}"] = Figure(float(step))
-            figures[f"{name}: seconds to a gap of {_GOAL:g}"] = figure_of(time)
+            figures[f"{name}: steps to a gap of {_GOAL:g}"] = float(step)
+            figures[f"{name}: seconds to a gap of {_GOAL:g}"] = time
     reached = {name: time for name, time in seconds.items() if time is not None}
     fastest = min(reached, key=lambda name: reached[name]) if reached else None
     follows = (
@@ -243,33 +241,24 @@ def _result(
         + "; rg2-plain needs none of them, its decomposition is the optimum."
     )
     details = {
-        "least": rounded(least),
+        "least": least,
         "promised": promised,
-        "gaps": {name: [rounded(max(g, 0.0)) for g in one] for name, one in gaps.items()},
-        "seconds": {name: [rounded(one.seconds) for one in run] for name, run in runs.items()},
+        "gaps": {name: [max(g, 0.0) for g in one] for name, one in gaps.items()},
+        "seconds": {name: [one.seconds for one in run] for name, run in runs.items()},
     }
     shown = {name: [max(g, _DIGITS) for g in one] for name, one in gaps.items()}
-    by_step = [
-        Line(name, list(zip(map(float, range(len(g))), g, strict=True)))
-        for name, g in shown.items()
-    ]
+    by_step = [Line.through(name, range(len(one)), one) for name, one in shown.items()]
     by_second = [
-        Line(name, [(one.seconds, g) for one, g in zip(runs[name], shown[name], strict=True)])
-        for name in shown
+        Line.through(name, [one.seconds for one in runs[name]], shown[name]) for name in shown
     ]
     unit = "gap to the optimum, relative to the start"
     charts = {
         "convergence": Chart("Gap by sweep or step", "sweeps or steps", unit, by_step, log="y"),
         "convergence-seconds": Chart("Gap by time", "seconds", unit, by_second, log="y"),
     }
-    return DiagnosisResult(figures, follows, details, charts)
+    return DiagnosisResult.of(figures, follows, details, charts)
 
 
 DIAGNOSIS = Diagnosis(
-    question="How fast do ALS, Newton-CG and Adam reach the optimum of RG2 here?",
-    paper="rg2",
-    config=ConvergenceConfig,
-    measure=measure,
-    subject="data",
-    memory_settings="queries or width",
+    "How fast do ALS, Newton-CG and Adam reach the optimum of RG2 here?", RG2, measure
 )

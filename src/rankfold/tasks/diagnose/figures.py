@@ -1,8 +1,8 @@
 """The numbers of a diagnosis, with the intervals of those that are estimates."""
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +33,24 @@ class Figure(NamedTuple):
 def rounded(value: float | Tensor) -> float:
     """A value with six significant digits, which keeps files small."""
     return float(f"{float(value):.6g}")
+
+
+def as_figure(value: Figure | Tensor | float) -> Figure:
+    """A figure unchanged, the mean of a tensor's values as an estimate, or a number."""
+    if isinstance(value, Tensor) and value.ndim:
+        return mean_of(value)
+    return value if isinstance(value, Figure) else figure_of(value)
+
+
+def plain(value: Any) -> Any:
+    """Measurements as JSON: tensors become lists, numbers have six significant digits."""
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return rounded(value) if isinstance(value, float) else value
 
 
 def figure_of(value: float | Tensor, draws: Tensor | None = None) -> Figure:

@@ -29,8 +29,8 @@ from rankfold.errors import UserError
 from rankfold.kernels.sparse import pair_products
 from rankfold.objectives.quadratic import value
 from rankfold.objectives.rg import rg2
-from rankfold.tasks.diagnose.figures import Figure, by_group, figure_of, mean_of, rounded, spaced
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
+from rankfold.tasks.diagnose.figures import Figure, by_group, mean_of, rounded, spaced
+from rankfold.tasks.diagnose.result import RG2, Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Interactions, Progress
 
@@ -39,8 +39,6 @@ _MAX_QUERIES = 200_000  # whose held-out pairs are bootstrapped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneralisationConfig(Settings):
-    """The settings of ``generalisation``."""
-
     delta: float = setting(0.05, above=0, below=1, help="the chance that the bound is exceeded")
 
 
@@ -132,19 +130,16 @@ def _result(numbers: Capacity, gap: Figure, rows: Interactions) -> DiagnosisResu
     constant = dcg_constant(rows)
     vacuous = sharper >= math.log(numbers.loss)
     ten = math.log(10)
+    taken_off = (math.log(constant) + min(printed, sharper)) / ten
     figures = {
-        "log10 of the bound T of Theorem 14": figure_of(printed / ten),
-        "log10 of T by the lemma behind it": figure_of(sharper / ten),
-        "log10 of the loss R^ (T says something if it is below)": figure_of(
-            math.log(numbers.loss) / ten
-        ),
+        "log10 of the bound T of Theorem 14": printed / ten,
+        "log10 of T by the lemma behind it": sharper / ten,
+        "log10 of the loss R^ (T says something if it is below)": math.log(numbers.loss) / ten,
         "measured gap, held-out less training loss": gap,
         "measured gap, relative to the training loss": gap.each(lambda one: one / numbers.loss),
-        "log10 of the pairs at which the lemma says something": figure_of(needed / ten),
-        "log10 of the pairs of this data": figure_of(math.log10(numbers.pairs)),
-        "log10 of the DCG that Proposition 15 takes off": figure_of(
-            (math.log(constant) + min(printed, sharper)) / ten
-        ),
+        "log10 of the pairs at which the lemma says something": needed / ten,
+        "log10 of the pairs of this data": math.log10(numbers.pairs),
+        "log10 of the DCG that Proposition 15 takes off": taken_off,
     }
     follows = (
         "The bounds are vacuous for this model: they allow a gap larger than the loss itself, so "
@@ -153,12 +148,12 @@ def _result(numbers: Capacity, gap: Figure, rows: Interactions) -> DiagnosisResu
         else "The bound says something for this model: more pairs or a smaller width narrow it."
     )
     details = {
-        "dimension": rounded(numbers.dimension),
-        "lipschitz": rounded(numbers.lipschitz),
-        "loss": rounded(numbers.loss),
+        "dimension": numbers.dimension,
+        "lipschitz": numbers.lipschitz,
+        "loss": numbers.loss,
         "pairs": numbers.pairs,
         "vacuous": vacuous,
-        "constant_of_theorem_12": rounded(constant),
+        "constant_of_theorem_12": constant,
     }
     last = max(needed, math.log(numbers.pairs)) / ten + 2
     pairs = spaced(10.0, 10.0**last, 25) if last < 300 else spaced(10.0, 1e300, 25)
@@ -171,15 +166,7 @@ def _result(numbers: Capacity, gap: Figure, rows: Interactions) -> DiagnosisResu
     levels = [Level("the loss itself", math.log(numbers.loss) / ten)]
     title = "The generalisation bounds by the number of pairs"
     chart = Chart(title, "training pairs", "log10 of the bound", lines, levels, log="x")
-    return DiagnosisResult(figures, follows, details, {"generalisation": chart})
+    return DiagnosisResult.of(figures, follows, details, {"generalisation": chart})
 
 
-DIAGNOSIS = Diagnosis(
-    question="Do the generalisation bounds say anything about this model?",
-    paper="rg2",
-    config=GeneralisationConfig,
-    measure=measure,
-    subject="model",
-    method="rg2-plain",
-    memory_settings="width",
-)
+DIAGNOSIS = Diagnosis("Do the generalisation bounds say anything about this model?", RG2, measure)

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rankfold.config import Settings, check, setting
+from rankfold.config import Settings, setting
 from rankfold.samplers.resampling import DRAWS, Draw
 from rankfold.tasks.diagnose.batches import ESTIMATORS, drawn_batches
-from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.result import CHEN2022, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Progress
@@ -30,23 +29,17 @@ TARGETS = ("s", "2s", "s + log pop")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig(Settings):
-    """The settings of ``limits``."""
-
     queries: int = setting(8, at_least=2, help="queries with training pairs, drawn by the seed")
-    batches: str = setting("64,256,1024,4096,16384", help="batch sizes, ascending")
+    batches: str = setting("64,256,1024,4096,16384", help="batch sizes, ascending", check=sizes_of)
     draws: int = setting(2**20, at_least=1, help="candidates drawn for each batch size")
     draws_by: str = setting("systematic", choices=DRAWS, help="how bir picks from a batch")
-
-    def __post_init__(self) -> None:
-        check(self)
-        sizes_of("batches", self.batches)
 
 
 def measure(config: LimitsConfig, subject: DiagnosedModel, progress: Progress) -> DiagnosisResult:
     """The total variation of each estimator to each target, by batch size."""
     sample = subject.sampled(config.queries)
     popularity = sample.popularity()
-    sizes = sizes_of("batches", config.batches)
+    sizes = sizes_of(config.batches)
     rng = torch.Generator().manual_seed(subject.seed)
     distances = {
         name: {target: torch.zeros(len(sizes), len(sample.rows)) for target in TARGETS}
@@ -110,18 +103,17 @@ def _result(
     }
     nearest = {name: min(by, key=lambda target: by[target]) for name, by in last.items()}
     figures = {
-        f"{name}, distance to softmax(s) at batches of {sizes[-1]:,}": mean_of(by["s"][-1])
+        f"{name}, distance to softmax(s) at batches of {sizes[-1]:,}": by["s"][-1]
         for name, by in distances.items()
     }
     released = "bir released"
     figures = dict(sorted(figures.items(), key=lambda one: not one[0].startswith(released)))
     figures |= {
-        f"{name}, distance to softmax({nearest[name]}), its nearest": mean_of(by[nearest[name]][-1])
+        f"{name}, distance to softmax({nearest[name]}), its nearest": by[nearest[name]][-1]
         for name, by in distances.items()
         if nearest[name] != "s"
     }
-    highest = max(float(one[-1].mean()) for one in noise.values())
-    figures["noise of these distances, about"] = figure_of(highest)
+    figures["noise of these distances, about"] = max(one[-1].mean() for one in noise.values())
     exact = [name for name in nearest if nearest[name] == "s"]
     follows = (
         f"At batches of {sizes[-1]:,} bir as released is nearest to softmax({nearest[released]}), "
@@ -132,10 +124,9 @@ def _result(
     details = {
         "batches": sizes,
         "distances": {
-            name: {t: [rounded(v.mean()) for v in one] for t, one in by.items()}
-            for name, by in distances.items()
+            name: {t: one.mean(dim=1) for t, one in by.items()} for name, by in distances.items()
         },
-        "noise": {name: [rounded(v.mean()) for v in one] for name, one in noise.items()},
+        "noise": {name: one.mean(dim=1) for name, one in noise.items()},
         "nearest": nearest,
     }
     charts = {}
@@ -143,15 +134,9 @@ def _result(
         lines = [Line.of_means(name, sizes, by[target]) for name, by in distances.items()]
         title = f"Distance of the gradient's weights to softmax({target})"
         charts[stem] = Chart(title, "batch size", "total variation", lines, ends=(0, 1), log="x")
-    return DiagnosisResult(figures, follows, details, charts)
+    return DiagnosisResult.of(figures, follows, details, charts)
 
 
 DIAGNOSIS = Diagnosis(
-    question="Which softmax does an in-batch loss approach as the batch grows?",
-    paper="chen2022",
-    config=LimitsConfig,
-    measure=measure,
-    subject="model",
-    method="ssl-pop",
-    quick={"epochs": 10, "batch_size": 512},
+    "Which softmax does an in-batch loss approach as the batch grows?", CHEN2022, measure
 )

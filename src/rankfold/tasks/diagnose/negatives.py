@@ -13,18 +13,18 @@ because the scale of the scores differs: with n = 1 the targets are at most 1.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rankfold.config import Settings, check, setting
+from rankfold.config import Settings, setting
 from rankfold.kernels.sparse import transposed
 from rankfold.objectives.quadratic import Objective, candidate_half, query_half, value
 from rankfold.objectives.rg import rg2, rg2_sampled
 from rankfold.solvers.als import sweep
 from rankfold.solvers.least_squares import by_cholesky
-from rankfold.tasks.diagnose.figures import Figure, figure_of, mean_of, rounded
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
+from rankfold.tasks.diagnose.result import RG2, Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import BLOCK_SCORES, DiagnosedData
 from rankfold.types import Interactions, Progress
@@ -36,8 +36,6 @@ _CLOSE = 0.9  # of the lists in common
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegativesConfig(Settings):
-    """The settings of ``negatives``."""
-
     queries: int = setting(2000, at_least=2, help="queries with training pairs, drawn by the seed")
     width: int = setting(16, at_least=1, help="length of the vectors")
     reg: float = setting(0.1, above=0, help="regularisation (lambda)")
@@ -45,12 +43,8 @@ class NegativesConfig(Settings):
         12, at_least=1, help="sweeps of alternating least squares, for each objective"
     )
     negatives: str = setting(
-        "10,100,1000,10000,100000,1000000", help="negatives per pair, ascending"
+        "10,100,1000,10000,100000,1000000", help="negatives per pair, ascending", check=sizes_of
     )
-
-    def __post_init__(self) -> None:
-        check(self)
-        sizes_of("negatives", self.negatives)
 
 
 def measure(config: NegativesConfig, subject: DiagnosedData, progress: Progress) -> DiagnosisResult:
@@ -59,7 +53,7 @@ def measure(config: NegativesConfig, subject: DiagnosedData, progress: Progress)
     rows = train.select(subject.queries(config.queries, train))
     full = rg2(rows, config.reg)
     start = starting_vectors(rows, config.width, subject.seed)
-    numbers = sizes_of("negatives", config.negatives)
+    numbers = sizes_of(config.negatives)
     best = minimise(full, start, config.sweeps)
     nothing = value(full, 0 * best[0], 0 * best[1])
     least = value(full, *best)
@@ -113,19 +107,15 @@ def _result(
     enough = next(
         (n for n, one in zip(numbers, overlaps, strict=True) if one.mean() >= _CLOSE), None
     )
-    figures = {
-        f"common to the {_DEPTH} best with {n:,} negatives": mean_of(one)
-        for n, one in zip(numbers, overlaps, strict=True)
-    }
-    figures = {
-        f"negatives from which {_CLOSE:.0%} of the {_DEPTH} best are those of the full objective": (
-            Figure(float(enough or 0))
-        ),
-        **figures,
-        f"share of the full objective's decrease that {numbers[0]:,} negatives lose": figure_of(
-            lost[0]
-        ),
-        f"the same with {numbers[-1]:,}": figure_of(lost[-1]),
+    first = (
+        f"negatives from which {_CLOSE:.0%} of the {_DEPTH} best are those of the full objective"
+    )
+    figures: dict[str, Any] = {first: float(enough or 0)}
+    for n, one in zip(numbers, overlaps, strict=True):
+        figures[f"common to the {_DEPTH} best with {n:,} negatives"] = one
+    figures |= {
+        f"share of the full objective's decrease that {numbers[0]:,} negatives lose": lost[0],
+        f"the same with {numbers[-1]:,}": lost[-1],
     }
     follows = (
         f"Sampling only weighs pairs more: {numbers[0]:,} negatives weigh a pair of the median "
@@ -139,9 +129,9 @@ def _result(
     )
     details = {
         "negatives": numbers,
-        "common": [rounded(one.mean()) for one in overlaps],
-        "lost": [rounded(one) for one in lost],
-        "weight_of_a_pair": [rounded(one) for one in ratios],
+        "common": [one.mean() for one in overlaps],
+        "lost": lost,
+        "weight_of_a_pair": ratios,
     }
     charts = {
         "negatives": Chart(
@@ -157,18 +147,13 @@ def _result(
             "What the minimiser of the sampled objective loses of the full one",
             "negatives per pair",
             "share of the decrease",
-            [Line("lost", list(zip(map(float, numbers), lost, strict=True)))],
+            [Line.through("lost", numbers, lost)],
             log="x",
         ),
     }
-    return DiagnosisResult(figures, follows, details, charts)
+    return DiagnosisResult.of(figures, follows, details, charts)
 
 
 DIAGNOSIS = Diagnosis(
-    question="From how many negatives on does sampling give the full objective's model?",
-    paper="rg2",
-    config=NegativesConfig,
-    measure=measure,
-    subject="data",
-    memory_settings="queries or width",
+    "From how many negatives on does sampling give the full objective's model?", RG2, measure
 )

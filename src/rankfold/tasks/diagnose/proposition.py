@@ -22,8 +22,8 @@ from torch import Tensor
 
 from rankfold.config import Settings, setting
 from rankfold.errors import UserError
-from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.figures import figure_of
+from rankfold.tasks.diagnose.result import CBA, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.training import DiagnosedTraining, sigma_of, track_ranks
 from rankfold.tasks.statistics import resampled
 from rankfold.types import Progress
@@ -34,8 +34,6 @@ _LEAST = 8  # increments of a row at the longest time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropositionConfig(Settings):
-    """The settings of ``proposition``."""
-
     rows: int = setting(100, at_least=2, help="training rows whose ranks are followed")
     others: int = setting(400, at_least=1, help="training rows to rank them among")
 
@@ -104,14 +102,14 @@ def _result(paths: Tensor, sigma: float, age: float) -> DiagnosisResult:
     aged = width * (age / last) ** (exponent / 2)
     figures = {
         "exponent of time in the variance (random walk: 1)": figure,
-        "share of steps in which a rank moves (p)": mean_of(moving),
-        f"width of the increments over {last} steps": figure_of(width),
-        "width of a random walk with these steps, p beta T": figure_of(expected),
-        "width as printed, p beta T / 2": figure_of(expected / math.sqrt(2)),
-        "excess kurtosis of these increments (normal: 0)": figure_of(kurtosis),
-        "age of the cache in steps, about": figure_of(age),
-        "width over that age, by the exponent": figure_of(aged),
-        "sigma of the weights": figure_of(sigma),
+        "share of steps in which a rank moves (p)": moving,
+        f"width of the increments over {last} steps": width,
+        "width of a random walk with these steps, p beta T": expected,
+        "width as printed, p beta T / 2": expected / math.sqrt(2),
+        "excess kurtosis of these increments (normal: 0)": kurtosis,
+        "age of the cache in steps, about": age,
+        "width over that age, by the exponent": aged,
+        "sigma of the weights": sigma,
     }
     low, high = figure.low or exponent, figure.high or exponent
     how = "as a random walk" if low <= 1 <= high else "less than" if high < 1 else "more than"
@@ -128,10 +126,10 @@ def _result(paths: Tensor, sigma: float, age: float) -> DiagnosisResult:
     )
     details = {
         "spans": spans,
-        "variance": [rounded(v) for v in measured.mean(dim=0)],
-        "random_walk": [rounded(v) for v in walk.mean(dim=0)],
+        "variance": measured.mean(dim=0),
+        "random_walk": walk.mean(dim=0),
     }
-    return DiagnosisResult(
+    return DiagnosisResult.of(
         figures, follows, details, {"proposition": _chart(spans, measured, walk)}
     )
 
@@ -143,22 +141,11 @@ def _chart(spans: list[int], measured: Tensor, walk: Tensor) -> Chart:
         "as printed, p beta T / 2": walk / 2,
     }
     widths = {name: one.mean(dim=0).clamp(min=1e-12).sqrt() for name, one in named.items()}
-    lines = [
-        Line(name, list(zip(map(float, spans), one.tolist(), strict=True)))
-        for name, one in widths.items()
-    ]
+    lines = [Line.through(name, spans, one.tolist()) for name, one in widths.items()]
     title, unit = "How far ranks move in training", "standard deviation of the rank"
     return Chart(title, "time in steps", unit, lines, log="xy")
 
 
 DIAGNOSIS = Diagnosis(
-    question="Do ranks move in training as the random walk of Proposition 1?",
-    paper="cba",
-    config=PropositionConfig,
-    measure=measure,
-    subject="training",
-    data="graded",
-    method="cba",
-    quick={"epochs": 10},
-    memory_settings="width, batch_size, cache, rows or others",
+    "Do ranks move in training as the random walk of Proposition 1?", CBA, measure
 )

@@ -20,7 +20,7 @@ from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.samplers.cross_batch_cache import CrossBatchCache
 from rankfold.tasks.diagnose.figures import Figure, figure_of, rounded
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.result import CBA, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.training import (
     DiagnosedTraining,
     Observe,
@@ -40,8 +40,6 @@ ROUNDING = 1e-9  # tolerance for sums of weights in another order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksConfig(Settings):
-    """The settings of ``ranks``."""
-
     rows: int = setting(1000, at_least=1, help="training rows to track, drawn by the seed")
 
 
@@ -245,8 +243,7 @@ def _result(epochs: list[dict[str, Any]], rows: TrackedRows) -> DiagnosisResult:
     summary["change by cached, not fresh vectors"] = last["change"]
     summary["bound on that change (Proposition 2)"] = last["bound"]
     summary["share of rows within the bound, at worst"] = min(e["bound_holds"] for e in epochs)
-    figures = {"mean absolute error at ranks up to twice the rate": error}
-    figures |= {name: Figure(value) for name, value in summary.items()}
+    figures = {"mean absolute error at ranks up to twice the rate": error, **summary}
     small = error.value <= sigma / 2
     follows = (
         f"Near the rate of {fpr:g} a rank is off by {error.value:.2g}, against a sigma of "
@@ -292,17 +289,7 @@ def _result(epochs: list[dict[str, Any]], rows: TrackedRows) -> DiagnosisResult:
         [*dots, Line("equal", [(0.0, 0.0), (1.0, 1.0)])],
         ends=(0.0, 1.0),
     )
-    return DiagnosisResult(figures, follows, {"epochs": epochs}, charts)
+    return DiagnosisResult.of(figures, follows, {"epochs": epochs}, charts)
 
 
-DIAGNOSIS = Diagnosis(
-    question="How exact are ranks from the cache, near the rate asked for?",
-    paper="cba",
-    config=RanksConfig,
-    measure=measure,
-    subject="training",
-    data="graded",
-    method="cba",
-    quick={"epochs": 10},
-    memory_settings="width, batch_size, cache or rows",
-)
+DIAGNOSIS = Diagnosis("How exact are ranks from the cache, near the rate asked for?", CBA, measure)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from rankfold.config import Settings, setting
-from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded, spaced
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Line
+from rankfold.tasks.diagnose.figures import spaced
+from rankfold.tasks.diagnose.result import RG2, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
 from rankfold.types import Progress
 
@@ -30,8 +30,6 @@ _BISECTIONS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaylorConfig(Settings):
-    """The settings of ``taylor``."""
-
     queries: int = setting(200, at_least=2, help="queries with training pairs, drawn by the seed")
     smallest: float = setting(1e-5, above=0, help="smallest factor of the scores")
     largest: float = setting(10.0, above=0, help="largest factor of the scores")
@@ -111,7 +109,7 @@ def smallest_eigenvalue(scores: Tensor) -> Tensor:
 def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> DiagnosisResult:
     own = values[1.0]
     eigenvalues = own["smallest eigenvalue"]
-    spread = float(spreads.median())
+    definite, spread = (eigenvalues >= -1e-12).double(), float(spreads.median())
     good = {
         name: max(
             (f for f, one in values.items() if one[f"gradient {name}"].mean() <= _GOOD), default=0
@@ -119,19 +117,17 @@ def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> Diagnosi
         for name in LOSSES
     }
     figures = {
-        "relative error of RGx's gradient": mean_of(own["gradient RGx"]),
-        "relative error of RG2's gradient": mean_of(own["gradient RG2"]),
-        "cosine of the gradients of RGx and softmax": mean_of(own["cosine RGx"]),
-        "cosine of the gradients of RG2 and softmax": mean_of(own["cosine RG2"]),
-        "RGx less softmax (nats per query)": mean_of(own["gap RGx"]),
-        "RG2 less softmax (nats per query)": mean_of(own["gap RG2"]),
-        "share of queries where RG2 bounds softmax from above": mean_of(own["bounds"]),
-        "share where I/N - diag p + p p^T is positive semi-definite": mean_of(
-            (eigenvalues >= -1e-12).double()
-        ),
-        "smallest eigenvalue, mean over queries": mean_of(eigenvalues),
-        "spread of a query's scores, median": figure_of(spread),
-        "largest factor with an RGx gradient within 10%": figure_of(good["RGx"]),
+        "relative error of RGx's gradient": own["gradient RGx"],
+        "relative error of RG2's gradient": own["gradient RG2"],
+        "cosine of the gradients of RGx and softmax": own["cosine RGx"],
+        "cosine of the gradients of RG2 and softmax": own["cosine RG2"],
+        "RGx less softmax (nats per query)": own["gap RGx"],
+        "RG2 less softmax (nats per query)": own["gap RG2"],
+        "share of queries where RG2 bounds softmax from above": own["bounds"],
+        "share where I/N - diag p + p p^T is positive semi-definite": definite,
+        "smallest eigenvalue, mean over queries": eigenvalues,
+        "spread of a query's scores, median": spread,
+        "largest factor with an RGx gradient within 10%": good["RGx"],
     }
     close = own["gradient RGx"].mean() <= _GOOD
     until = (
@@ -150,13 +146,13 @@ def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> Diagnosi
     details = {
         "factors": list(values),
         "by_factor": {
-            name: [rounded(one[name].mean()) for one in values.values()]
+            name: [one[name].mean() for one in values.values()]
             for name in own
             if name != "smallest eigenvalue"
         },
-        "smallest_eigenvalues": [rounded(v) for v in eigenvalues[:_MAX_LISTED]],
+        "smallest_eigenvalues": eigenvalues[:_MAX_LISTED],
     }
-    return DiagnosisResult(figures, follows, details, _charts(values))
+    return DiagnosisResult.of(figures, follows, details, _charts(values))
 
 
 def _charts(values: dict[float, dict[str, Tensor]]) -> dict[str, Chart]:
@@ -166,10 +162,8 @@ def _charts(values: dict[float, dict[str, Tensor]]) -> dict[str, Chart]:
     gradients = [line(f"{name} to softmax", f"gradient {name}") for name in LOSSES]
     gaps = [line(f"{name} less softmax", f"gap {name}") for name in LOSSES]
     bounds = [line("RG2 at least softmax", "bounds")]
-    title, x = (
-        "How far the gradients of RG2 and RGx are from softmax's",
-        "factor of the model's scores",
-    )
+    title = "How far the gradients of RG2 and RGx are from softmax's"
+    x = "factor of the model's scores"
     above, share = "Where RG2 bounds softmax from above", "share of queries"
     return {
         "taylor": Chart(title, x, "relative error of the gradient", gradients, log="xy"),
@@ -180,11 +174,4 @@ def _charts(values: dict[float, dict[str, Tensor]]) -> dict[str, Chart]:
 
 _MAX_LISTED = 200
 
-DIAGNOSIS = Diagnosis(
-    question="How close are RG2 and RGx to softmax at this model's scores?",
-    paper="rg2",
-    config=TaylorConfig,
-    measure=measure,
-    subject="model",
-    method="rg2-plain",
-)
+DIAGNOSIS = Diagnosis("How close are RG2 and RGx to softmax at this model's scores?", RG2, measure)

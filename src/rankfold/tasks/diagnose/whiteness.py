@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rankfold.config import Settings, check, setting
 from rankfold.errors import UserError
-from rankfold.tasks.diagnose.figures import figure_of, mean_of, rounded
-from rankfold.tasks.diagnose.result import Chart, Diagnosis, DiagnosisResult, Level, Line
+from rankfold.tasks.diagnose.figures import mean_of, rounded
+from rankfold.tasks.diagnose.result import CBA, Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.training import DiagnosedTraining, track_ranks
 from rankfold.types import Progress
 
@@ -21,8 +21,6 @@ _MOST = 0.9  # of the windows: then they count as white noise
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhitenessConfig(Settings):
-    """The settings of ``whiteness``."""
-
     rows: int = setting(200, at_least=1, help="training rows whose mean rank is tracked")
     others: int = setting(300, at_least=1, help="training rows to rank them among")
     stride: int = setting(1, at_least=1, help="training steps per increment")
@@ -101,8 +99,8 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
     apart = series[late][:: -(-config.window // config.every)]  # windows without common increments
     own = mean_of(_autocorrelations(apart, 1)[:, 0])
     figures = {
-        f"share of windows with p > {_SIGNIFICANCE:g}": figure_of(white.mean()),
-        "the same in the last third of training": figure_of(white[late].mean()),
+        f"share of windows with p > {_SIGNIFICANCE:g}": white.mean(),
+        "the same in the last third of training": white[late].mean(),
         "autocorrelation at lag 1 there, mean": own._replace(
             value=rounded(_autocorrelations(series[late], 1)[:, 0].mean())
         ),
@@ -116,9 +114,9 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
             "sigma on validation."
         )
     details = {
-        "late_autocorrelations": [rounded(value) for value in rho.tolist()],
+        "late_autocorrelations": rho,
         "windows": windows,
-        "increments": [rounded(value) for value in increments.tolist()],
+        "increments": increments,
     }
     points = [(entry["step"], entry["p"]) for entry in windows]
     span = "" if config.stride == 1 else f" of {config.stride} steps"
@@ -130,17 +128,7 @@ def _result(config: WhitenessConfig, increments: Tensor) -> DiagnosisResult:
         [Level(f"p = {_SIGNIFICANCE:g}", _SIGNIFICANCE)],
         ends=(0.0, 1.0),
     )
-    return DiagnosisResult(figures, follows, details, {"whiteness": chart})
+    return DiagnosisResult.of(figures, follows, details, {"whiteness": chart})
 
 
-DIAGNOSIS = Diagnosis(
-    question="Are the changes of ranks in training white noise?",
-    paper="cba",
-    config=WhitenessConfig,
-    measure=measure,
-    subject="training",
-    data="graded",
-    method="cba",
-    quick={"epochs": 10},
-    memory_settings="width, batch_size, cache, rows or others",
-)
+DIAGNOSIS = Diagnosis("Are the changes of ranks in training white noise?", CBA, measure)

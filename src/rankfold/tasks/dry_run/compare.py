@@ -10,13 +10,13 @@ from rankfold.data.prepare import as_data
 from rankfold.tasks.compare.plan import ComparePlan, Entry, make_plan
 from rankfold.tasks.compare.protocols import with_protocol
 from rankfold.tasks.compare.records import check_folder, load
-from rankfold.tasks.dry_run import Outline, Read, Written
+from rankfold.tasks.dry_run import outline
 from rankfold.tasks.options import CompareOptions
 
 
 def outline_compare(
     data: str | Path, methods: Sequence[str] | str | None = None, **options: Any
-) -> Outline:
+) -> dict[str, Any]:
     """Check a comparison and outline it; the arguments are those of ``compare``."""
     loaded = as_data(data)
     methods, options = with_protocol(methods, loaded, options)
@@ -34,16 +34,8 @@ def outline_compare(
         "selected by": plan.selected_by,
         "refit": plan.refits,
     }
-    seconds, source = _seconds(plan, done, n_fits - n_done)
-    return Outline(
-        command="compare",
-        reads=[Read.of(data)],
-        writes=[Written.of(plan.out)],
-        work=work,
-        seconds=seconds,
-        seconds_from=source,
-        notes=[],
-    )
+    time = _seconds(plan, done, n_fits - n_done)
+    return outline("compare", work, [data], {plan.out: None}, time=time)
 
 
 def _finished(plan: ComparePlan, entry: Entry) -> list[float]:

@@ -12,7 +12,7 @@ from rankfold.models.grader import Grader
 from rankfold.models.ranker import Ranker
 from rankfold.models.search import ranks_by_text
 from rankfold.notebook import silent
-from rankfold.tasks.dry_run import Outline, Read, Written, timed
+from rankfold.tasks.dry_run import outline, timed
 from rankfold.tasks.evaluate import evaluate
 from rankfold.types import Dataset, SplitName
 
@@ -27,7 +27,7 @@ def outline_evaluate(
     split: SplitName = "test",
     report: str | Path | None = None,
     **options: Any,
-) -> Outline:
+) -> dict[str, Any]:
     """Check an evaluation and outline it; the arguments are those of ``evaluate``.
 
     ``path`` is the folder of the model, which is open.
@@ -40,21 +40,16 @@ def outline_evaluate(
     result, seconds = timed(partial(evaluate, model, some, split=split, progress=silent, **options))
     name = "rows" if isinstance(model, Grader) else "queries"
     source = "without the bootstrap" if name == "rows" else f"as {result.queries:,} of them took"
-    return Outline(
-        command="evaluate",
-        reads=[Read.of(path), Read.of(data)],
-        writes=[] if report is None else [Written.of(report)],
-        work={
-            "method": model.model.method,
-            "split": split,
-            name: round(result.queries / share),
-            "metrics": ", ".join(result.metrics),
-        },
-        memory=sum(tensor.nbytes for tensor in model.model.tensors.values()),
-        seconds=seconds / share,
-        seconds_from=source,
-        notes=[],
-    )
+    work = {
+        "method": model.model.method,
+        "split": split,
+        name: round(result.queries / share),
+        "metrics": ", ".join(result.metrics),
+    }
+    memory = sum(tensor.nbytes for tensor in model.model.tensors.values())
+    writes = {} if report is None else {report: None}
+    time = seconds / share, source
+    return outline("evaluate", work, [path, data], writes, memory=memory, time=time)
 
 
 def _some_queries(ranker: Ranker, data: Dataset, split: SplitName) -> tuple[Dataset, float]:

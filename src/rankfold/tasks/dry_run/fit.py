@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rankfold import config, storage
-from rankfold.storage import free_memory
-from rankfold.tasks.dry_run import Outline, Read, Written, short_of
+from rankfold.tasks.dry_run import bytes_of, outline
 from rankfold.tasks.fit import find_checkpoint, load_finished
 from rankfold.tasks.fit.plan import FitPlan, make_plan
 from rankfold.tasks.update import check_addition, check_fitted, exists
@@ -25,20 +24,20 @@ def outline_fit(
     add: str | Path | None = None,
     track: str | None = None,
     **options: Any,
-) -> Outline:
+) -> dict[str, Any]:
     """Check a fit and outline it; the arguments are those of ``fit`` and ``fit_and_add``."""
     if track is not None:
         parse_place(track)
     given = {name: value for name, value in options.items() if name != "out"}
     if add is not None:
         check_addition(method, add, given)
-    reads = [Read.of(data)] if add is None else [Read.of(data), Read.of(add)]
+    reads = [data] if add is None else [data, add]
     out = Path(options["out"])
     if add is not None and exists(out):
         check_fitted(out, method, data)
         work = {"method": method, "adds": str(add), "steps": None}
         notes = [f"{out} exists: pairs are added, it is not fitted again"]
-        return Outline(command="fit", reads=reads, writes=[Written.of(out)], work=work, notes=notes)
+        return outline("fit", work, reads, {out: None}, notes=notes)
     plan = make_plan(method, data, options)
     if (folder := checkpoint.path_of(out)).exists():
         with storage.locked(folder, of=out):
@@ -48,22 +47,13 @@ def outline_fit(
         load_finished(plan, out)
         work = {"method": method, "steps": None}
         notes = [f"{out} is already finished: nothing to do"]
-        return Outline(command="fit", reads=reads, writes=[], work=work, seconds=0.0, notes=notes)
+        return outline("fit", work, reads, {}, time=(0.0, None), notes=notes)
     vectors = _vector_bytes(plan)
-    memory = None if vectors is None else vectors + reads[0].bytes
-    writes = [Written.of(out, vectors), Written.of(folder)]
-    seconds, source = _seconds(plan)
+    memory = None if vectors is None else vectors + bytes_of(data)
+    writes = {out: vectors, folder: None}
     notes = _notes(plan, 0 if saved is None else int(saved.state["number"]))
-    return Outline(
-        command="fit",
-        reads=reads,
-        writes=writes,
-        work=_work(plan),
-        memory=memory,
-        seconds=seconds,
-        seconds_from=source,
-        notes=[*notes, *short_of(memory, free_memory(), writes)],
-    )
+    time = _seconds(plan)
+    return outline("fit", _work(plan), reads, writes, memory=memory, time=time, notes=notes)
 
 
 def _work(plan: FitPlan) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from rankfold import storage
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.notebook import silent
-from rankfold.storage import free_memory
-from rankfold.tasks.dry_run import Outline, Read, Written, short_of, timed
+from rankfold.tasks.dry_run import outline, timed
 from rankfold.tasks.dry_run.heads import Heads
 from rankfold.tasks.predict import check_file, predict
 
@@ -25,7 +24,7 @@ def outline_predict(
     *,
     index: str | None = None,
     **options: Any,
-) -> Outline:
+) -> dict[str, Any]:
     """Check a prediction and outline it; the arguments are those of ``predict``."""
     loaded = load(model, index=index)
     check_file(Path(out))
@@ -43,15 +42,7 @@ def outline_predict(
     }
     notes = ["only the first rows were read: figures are estimates"] if heads.is_cut else []
     memory = sum(tensor.nbytes for tensor in loaded.model.tensors.values())
-    writes = [Written.of(out)]
     source = "as the first rows took" if heads.is_cut else "all rows were read"
-    return Outline(
-        command="predict",
-        reads=[Read.of(model), *map(Read.of, heads.files)],
-        writes=writes,
-        work=work,
-        memory=memory,
-        seconds=seconds,
-        seconds_from=None if seconds is None else source,
-        notes=[*notes, *short_of(memory, free_memory(), writes)],
-    )
+    time = seconds, None if seconds is None else source
+    reads = [model, *heads.files]
+    return outline("predict", work, reads, {out: None}, memory=memory, time=time, notes=notes)

@@ -14,8 +14,7 @@ from rankfold.data.prepare import check_replaceable, prepare
 from rankfold.data.read.reading import Reading, Taken
 from rankfold.data.read.results import Documents
 from rankfold.data.read.values import count_rows
-from rankfold.storage import free_memory
-from rankfold.tasks.dry_run import Outline, Read, Written, short_of
+from rankfold.tasks.dry_run import outline
 from rankfold.tasks.dry_run.heads import Heads
 from rankfold.types import SPLITS, Dataset, Progress
 
@@ -33,7 +32,7 @@ def outline_prepare(
     progress: Progress,
     echo: Callable[[Taken], None],
     **options: Any,
-) -> Outline:
+) -> dict[str, Any]:
     """Check a preparation and outline it; the arguments are those of ``prepare``."""
     chosen = config.build(Preparation, options)
     check_tables(chosen)
@@ -44,28 +43,19 @@ def outline_prepare(
         parts: dict[str, Any] = {name: heads.of(getattr(chosen, name)) or None for name in _INPUTS}
         parts |= {name: next(iter(heads.of(getattr(chosen, name))), None) for name in _TABLES}
         notes: list[str] = []
-        seconds, source = None, None
+        time: tuple[float | None, str | None] = (None, None)
         if not heads.is_cut:
             began = perf_counter()
             data = prepare(*inputs, progress=progress, echo=echo, **options)
-            seconds, source = perf_counter() - began, "all of it was read, and nothing written"
+            time = perf_counter() - began, "all of it was read, and nothing written"
             work = _work_of_data(data)
         else:
             cut = replace(chosen, **parts)
             work, notes = _work_of_heads(given, cut, heads, progress, echo)
     pairs = work.get("pairs")
     memory = None if pairs is None else int(pairs) * _BYTES_A_PAIR
-    writes = [Written.of(out)]
-    return Outline(
-        command="prepare",
-        reads=[Read.of(file) for file in heads.files],
-        writes=writes,
-        work=work,
-        memory=memory,
-        seconds=seconds,
-        seconds_from=source,
-        notes=[*notes, *short_of(memory, free_memory(), writes)],
-    )
+    writes = {out: None}
+    return outline("prepare", work, heads.files, writes, memory=memory, time=time, notes=notes)
 
 
 def _work_of_data(data: Dataset) -> dict[str, Any]:

@@ -5,14 +5,16 @@ from typing import Any
 
 from rankfold import config
 from rankfold.data.prepare import as_data
-from rankfold.tasks.dry_run import Outline, Read, Written
+from rankfold.tasks.dry_run import outline
 from rankfold.tasks.options import TuneOptions
 from rankfold.tasks.tune import folder
 from rankfold.tasks.tune.plan import TunePlan, make_plan
 from rankfold.types import Choices, Range, Space
 
 
-def outline_tune(method: str, data: str | Path, *, out: str | Path, **options: Any) -> Outline:
+def outline_tune(
+    method: str, data: str | Path, *, out: str | Path, **options: Any
+) -> dict[str, Any]:
     """Check a search and outline it; the arguments are those of ``tune``."""
     checked = config.build(TuneOptions, {"out": out, **options})
     folder.import_optuna()
@@ -21,11 +23,11 @@ def outline_tune(method: str, data: str | Path, *, out: str | Path, **options: A
     trials = folder.read_trials(plan)
     left = None if plan.limit is None else max(0, plan.limit - len(trials))
     used = sum(trial.seconds for trial in trials)
-    seconds, source = None, None
+    time: tuple[float | None, str | None] = (None, None)
     if plan.budget is not None:
-        seconds, source = max(0.0, plan.budget - used), "--budget, and the rest of the last trial"
+        time = max(0.0, plan.budget - used), "--budget, and the rest of the last trial"
     elif trials and left is not None:
-        seconds, source = left * used / len(trials), f"the mean of the {len(trials)} trials so far"
+        time = left * used / len(trials), f"the mean of the {len(trials)} trials so far"
     work = {
         "method": method,
         "fixed": dict(checked.fixed),
@@ -34,15 +36,7 @@ def outline_tune(method: str, data: str | Path, *, out: str | Path, **options: A
         "trials": plan.limit,
         "of these done": len(trials) or None,
     }
-    return Outline(
-        command="tune",
-        reads=[Read.of(data)],
-        writes=[Written.of(plan.folder)],
-        work=work,
-        seconds=seconds,
-        seconds_from=source,
-        notes=_notes(plan),
-    )
+    return outline("tune", work, [data], {plan.folder: None}, time=time, notes=_notes(plan))
 
 
 def _ranges(space: Space) -> dict[str, str]:
