@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rankfold.data.build.hashes import hashes
+from rankfold.data.build.row_hashes import hashes
 from rankfold.models.grader import FITTED, Grader
 from rankfold.types import Columns, Dataset, Graded, Method, Model, Opened, Run, Step, Vocabulary
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.kernels.softmax import log_sum_exp, log_sum_exp_plain
 from rankfold.methods import METHODS
-from rankfold.samplers.cross_batch_cache import CrossBatchCache
+from rankfold.samplers.cba_cache import CrossBatchCache
 from rankfold.training import loop
 from rankfold.training.loop import Training
 from rankfold.types import (

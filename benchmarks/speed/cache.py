@@ -31,7 +31,7 @@ from rankfold import config as settings_of
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
 from rankfold.methods.ordinal import cba, training
-from rankfold.samplers.cross_batch_cache import (
+from rankfold.samplers.cba_cache import (
     CachedNegatives,
     CrossBatchCache,
     counts_before,

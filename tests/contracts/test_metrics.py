@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from rankfold.metrics import CATALOG_METRICS, METRICS
-from rankfold.metrics.beyond import taste_of
+from rankfold.metrics.beyond_accuracy import taste_of
 from rankfold.metrics.graded import GRADED_METRICS, GradedSpec, example, graded_values
 from rankfold.metrics.judged import Judged, Taste, judge
 from rankfold.types import Interactions, from_pairs

@@ -22,7 +22,7 @@ from rankfold.samplers.in_batch import InBatch
 from rankfold.training import loop
 from rankfold.training.batches import PairBatches
 from rankfold.training.early_stopping import History
-from rankfold.training.replicas import sum_gradients
+from rankfold.training.gradient_sync import sum_gradients
 from rankfold.types import Comm, Run, Step
 
 STEPS = 12

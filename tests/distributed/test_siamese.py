@@ -23,7 +23,7 @@ from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import build_corpus, encode_all
 from rankfold.training import loop
 from rankfold.training.early_stopping import History
-from rankfold.training.replicas import sum_gradients
+from rankfold.training.gradient_sync import sum_gradients
 from rankfold.types import Comm, Dataset, Interactions, Run, Step, Texts, Vocabulary, from_pairs
 
 DOCUMENTS, LABELS, TOPICS, WORDS = 130, 17, 4, 60

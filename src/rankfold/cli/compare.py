@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.dry_run import show_outline
 from rankfold.cli.options import Data, DryRun, Json, Quiet, given, option, takes, with_settings
-from rankfold.cli.outline import show_outline
 from rankfold.errors import UserError, pluralize
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import CompareOptions

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, print_table, progress
+from rankfold.cli.dry_run import show_outline
 from rankfold.cli.options import Data, DryRun, Json, Model, Quiet, given, takes, with_settings
-from rankfold.cli.outline import show_outline
 from rankfold.errors import UserError
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 

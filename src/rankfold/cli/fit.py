@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.dry_run import show_outline
 from rankfold.cli.info import describe_addition
 from rankfold.cli.options import Data, DryRun, Json, MethodName, Quiet, takes, with_settings
-from rankfold.cli.outline import show_outline
 from rankfold.errors import UserError
 from rankfold.interrupts import INTERRUPTED
 from rankfold.tasks.options import FitOptions

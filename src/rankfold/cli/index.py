@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.dry_run import show_outline
 from rankfold.cli.options import DryRun, Json, Model, Quiet, Seed, takes
-from rankfold.cli.outline import show_outline
 
 # The names that people see for the two indexes of a manifest.
 INDEX_NAMES = {"index": "index", "likeness": "index of similar candidates"}

@@ -144,7 +144,7 @@ def _describe_suspicions(summary: dict[str, Any], out: Console) -> None:
     """Print what may make figures on these rows too high."""
     if not summary.get("suspicious") and not summary.get("equal_rows"):
         return
-    from rankfold.data.build.suspicions import describe_equal, describe_suspicious
+    from rankfold.data.build.leakage import describe_equal, describe_suspicious
 
     for entry in summary.get("suspicious", []):
         out.print(f"  {describe_suspicious(entry, summary['grade_names'])}", style="yellow")

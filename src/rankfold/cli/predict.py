@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.dry_run import show_outline
 from rankfold.cli.info import describe_dropped
 from rankfold.cli.options import DryRun, Index, Json, Model, Quiet, given, takes, with_settings
-from rankfold.cli.outline import show_outline
 from rankfold.data.options import TableOptions
 from rankfold.errors import pluralize
 from rankfold.tasks.options import GradeOptions, RankOptions

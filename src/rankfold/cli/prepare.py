@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from rankfold.cli.console import console, print_json, progress
+from rankfold.cli.dry_run import show_outline
 from rankfold.cli.info import describe_data
 from rankfold.cli.options import DryRun, Json, Quiet, takes, with_settings
-from rankfold.cli.outline import show_outline
 from rankfold.data.options import Preparation
 from rankfold.data.read.columns import MAX_NAMES_SHOWN
 from rankfold.errors import printable

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rankfold.encoders.halves import to_float32
+from rankfold.encoders.half_precision import to_float32
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.types import Batch, Encoder
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankfold.config import plugins
 from rankfold.errors import UserError
-from rankfold.metrics.beyond import calibration, diversity, novelty, serendipity
+from rankfold.metrics.beyond_accuracy import calibration, diversity, novelty, serendipity
 from rankfold.metrics.coverage import coverage, gini
 from rankfold.metrics.graded import GRADED_METRICS
 from rankfold.metrics.hits import (

@@ -18,7 +18,7 @@ from rankfold.data.folder import to_table
 from rankfold.errors import UserError, pluralize
 from rankfold.metrics.isotonic import Steps, isotonic
 from rankfold.models import cuts
-from rankfold.models.explain import contributions, names_of_columns, no_explanation
+from rankfold.models.explain.grading import contributions, names_of_columns, no_explanation
 from rankfold.models.notebook_card import model_card
 from rankfold.models.opening import open_model
 from rankfold.models.readme import readme

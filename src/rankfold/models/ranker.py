@@ -20,11 +20,11 @@ from rankfold.errors import UserError
 from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import probabilities, update
 from rankfold.models.conditions import Conditions
+from rankfold.models.explain.ranking import CONTRIBUTIONS
 from rankfold.models.notebook_card import model_card
 from rankfold.models.ranking import By, Ranking, SearchSpec, UnknownKey, search
 from rankfold.models.readme import readme
-from rankfold.models.reasons import CONTRIBUTIONS
-from rankfold.models.rules import Rules
+from rankfold.models.reranking import Rules
 from rankfold.models.search import (
     Searcher,
     exact_similar,

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankfold.errors import pluralize
-from rankfold.models.reasons import Explanation, explain
-from rankfold.models.rules import NO_RULES, Rules, by_rules
+from rankfold.models.explain.ranking import Explanation, explain
+from rankfold.models.reranking import NO_RULES, Rules, by_rules
 from rankfold.models.search import NO_FILTER, Filter, union
 from rankfold.types import (
     Features,

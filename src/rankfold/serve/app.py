@@ -12,9 +12,9 @@ from starlette.exceptions import HTTPException
 
 from rankfold import __version__
 from rankfold.errors import UserError
+from rankfold.models.explain.ranking import CONTRIBUTIONS
 from rankfold.models.ranking import SearchSpec
-from rankfold.models.reasons import CONTRIBUTIONS
-from rankfold.models.rules import Rules
+from rankfold.models.reranking import Rules
 from rankfold.models.search import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job

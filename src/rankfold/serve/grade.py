@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from pydantic_core import to_json
 
-from rankfold.models.explain import names_of_columns
+from rankfold.models.explain.grading import names_of_columns
 from rankfold.models.grader import Grader
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits

@@ -9,7 +9,7 @@ from rankfold.config import declarations
 from rankfold.models.conditions import MAX_LENGTH
 from rankfold.models.grader import DEFAULT_FPR
 from rankfold.models.ranking import By
-from rankfold.models.rules import Rules
+from rankfold.models.reranking import Rules
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import Ranking, SearchSpec, UnknownKey, search
-from rankfold.models.rules import pool_size
+from rankfold.models.reranking import pool_size
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
 from rankfold.types import Key, Vocabulary

@@ -11,7 +11,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.index.exact import block_rows
 from rankfold.metrics import CATALOG_METRICS, METRICS, MetricSpec
-from rankfold.metrics.beyond import TrainTaste, taste_of
+from rankfold.metrics.beyond_accuracy import TrainTaste, taste_of
 from rankfold.metrics.coverage import count_returned
 from rankfold.metrics.judged import judge
 from rankfold.metrics.popularity import popularity_rank

@@ -20,8 +20,8 @@ from rankfold.config import Settings, setting
 from rankfold.errors import UserError
 from rankfold.training import optimisers
 from rankfold.training.batches import Batches
+from rankfold.training.gradient_sync import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.training.optimisers import OPTIMISERS
-from rankfold.training.replicas import UNDIVIDED, Sides, own_rows, sum_gradients
 from rankfold.training.schedules import SCHEDULES, rate
 from rankfold.types import Model, Run, Step
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.training.replicas import UNDIVIDED, Sides, norm, own_rows
+from rankfold.training.gradient_sync import UNDIVIDED, Sides, norm, own_rows
 from rankfold.training.row_adam import RowAdam
 from rankfold.types import Comm
 

@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
-from rankfold.data.build.scripts import unseparated
 from rankfold.data.build.similar_words import SimilarWords
+from rankfold.data.build.unspaced_scripts import unseparated
 from rankfold.data.build.words import is_spaced, script_of, words_of
 
 

@@ -12,7 +12,7 @@ from rankfold.distributed.collectives import SINGLE_PROCESS, SingleProcess
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.methods.gradient.comparison import odds, sampler_context
-from rankfold.methods.noise import noise_of
+from rankfold.methods.noise_defaults import noise_of
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Interactions, Run, Step
 

@@ -11,7 +11,7 @@ from rankfold.methods.ordinal import cba
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
 from rankfold.metrics.graded import graded_mean, parse_graded
-from rankfold.samplers.cross_batch_cache import CrossBatchCache
+from rankfold.samplers.cba_cache import CrossBatchCache
 from rankfold.types import Columns, Dataset, Graded, Vocabulary
 
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.data.build import features, split, suspicions
+from rankfold.data.build import features, leakage, split
 from rankfold.data.build.grades import VALUES_SHOWN, GradedRows
 from rankfold.data.read import images
 from rankfold.data.read.reading import LINE, Reading
@@ -65,27 +65,27 @@ def assemble(graded: GradedRows, splits: split.Assignment, reading: Reading) -> 
     too_large = {name: features.too_large(rows.table[name]) for name in columns.numbers}
     history["too_large"] = {name: n for name, n in too_large.items() if n}
     schema = columns if columns.numbers or columns.levels else None
-    history |= _suspicions(graded, splits, parts, columns, reading)
+    history |= _leaks(graded, splits, parts, columns, reading)
     return dataset(parts, graded.names, schema, history)
 
 
-def _suspicions(
+def _leaks(
     graded: GradedRows,
     splits: split.Assignment,
     parts: Mapping[str, Graded],
     columns: Columns,
     reading: Reading,
 ) -> dict[str, Any]:
-    """What may make figures on these rows too high; see ``suspicions``."""
+    """What may make figures on these rows too high; see ``leakage``."""
     reading.progress("looking for equal rows", 0.0)
     table, masks = graded.rows.table, [pl.Series(splits == number) for number in range(len(SPLITS))]
     places: dict[str, pl.Series] = {
         name: table[LINE].filter(mask) for name, mask in zip(SPLITS, masks, strict=True)
     }
-    equal = suspicions.equal_rows(parts, places)
+    equal = leakage.equal_rows(parts, places)
     reading.progress("looking for columns that leak", 0.0)
     train = table.filter(masks[TRAIN])
-    suspicious = suspicions.suspicious_columns(train, parts["train"], columns, len(graded.names))
+    suspicious = leakage.suspicious_columns(train, parts["train"], columns, len(graded.names))
     findings = {"equal_rows": equal, "suspicious": suspicious}
     return {name: entries for name, entries in findings.items() if entries}
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from rankfold.data.build import features, tokens
 from rankfold.data.build.align import arrange, merge
 from rankfold.data.build.pairs import Pairs, renumber
-from rankfold.data.build.scripts import unseparated
+from rankfold.data.build.unspaced_scripts import unseparated
 from rankfold.data.read.results import KeyedTable, TextTable, check_common
 from rankfold.errors import pluralize
 from rankfold.types import TRAIN, Features, Progress, Texts, Vocabulary

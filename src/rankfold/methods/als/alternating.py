@@ -18,14 +18,14 @@ from rankfold.config import Settings, setting
 from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import transposed
-from rankfold.methods.als.choice import SWEEPS, WARM_UP, choose
+from rankfold.methods.als.settings_search import SWEEPS, WARM_UP, choose
 from rankfold.methods.closed_form.spectral import (
     CANDIDATE_EXPONENT,
     QUERY_EXPONENT,
     TOLERANCE,
     factors,
 )
-from rankfold.methods.noise import Noise, noise_of
+from rankfold.methods.noise_defaults import Noise, noise_of
 from rankfold.methods.pair_weights import training_rows, weighted_pairs
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, query_half, value
 from rankfold.objectives.rg import released_candidate_half, released_query_half, rg2

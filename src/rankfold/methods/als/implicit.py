@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 from rankfold.config import setting
 from rankfold.methods.als.alternating import AlsConfig, exact, method
-from rankfold.methods.noise import Noise
+from rankfold.methods.noise_defaults import Noise
 from rankfold.objectives.implicit import ials, wrmf
 from rankfold.types import Choices, Range
 

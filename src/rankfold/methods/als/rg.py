@@ -18,7 +18,7 @@ from rankfold.methods.als.alternating import (
     method,
     released,
 )
-from rankfold.methods.noise import Noise
+from rankfold.methods.noise_defaults import Noise
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2_sampled, rg2_weighted, rgx, rgx_sampled
 from rankfold.types import Comm, Interactions, Range

@@ -17,7 +17,7 @@ from rankfold.encoders.towers import FeatureVectors, RowRange, Tower, Towers
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import in_file
 from rankfold.methods.gradient import history
-from rankfold.methods.noise import noise_of
+from rankfold.methods.noise_defaults import noise_of
 from rankfold.training.batches import (
     Batches,
     PairBatches,
@@ -25,9 +25,9 @@ from rankfold.training.batches import (
     SequenceBatches,
     default_batch,
 )
+from rankfold.training.gradient_sync import Sides
 from rankfold.training.loop import Training, seed_of
 from rankfold.training.optimisers import is_sparse
-from rankfold.training.replicas import Sides
 from rankfold.types import (
     Comm,
     Dataset,

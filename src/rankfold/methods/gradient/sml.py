@@ -14,8 +14,8 @@ from rankfold.methods.gradient import model as base
 from rankfold.methods.pair_weights import training_rows
 from rankfold.samplers import SAMPLERS
 from rankfold.training.batches import PairBatches
+from rankfold.training.gradient_sync import Sides
 from rankfold.training.loop import Task, train
-from rankfold.training.replicas import Sides
 from rankfold.types import (
     Batch,
     Dataset,

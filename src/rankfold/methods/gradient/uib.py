@@ -11,8 +11,8 @@ from rankfold.kernels.single_positive import uib
 from rankfold.methods.gradient import comparison, model
 from rankfold.methods.pair_weights import training_rows
 from rankfold.samplers import SAMPLERS
+from rankfold.training.gradient_sync import Sides
 from rankfold.training.loop import Task, train
-from rankfold.training.replicas import Sides
 from rankfold.types import Batch, Dataset, Run, Step
 
 

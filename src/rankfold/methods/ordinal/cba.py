@@ -13,7 +13,7 @@ from rankfold.encoders.row_inputs import RowShape
 from rankfold.kernels.low_fpr import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, default_sigma, rank_weights
 from rankfold.methods.ordinal import training
-from rankfold.samplers.cross_batch_cache import CrossBatchCache
+from rankfold.samplers.cba_cache import CrossBatchCache
 from rankfold.types import Range
 
 

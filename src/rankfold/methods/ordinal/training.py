@@ -22,8 +22,8 @@ from rankfold.encoders.towers import small_linear
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule, ShardedRows
 from rankfold.training.batches import RowBatches, default_batch
+from rankfold.training.gradient_sync import refuse_batch_norm
 from rankfold.training.loop import EMPTY_MEMORY, Memory, Task, Training, seed_of, train
-from rankfold.training.replicas import refuse_batch_norm
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 256  # rows, where batch_size is open

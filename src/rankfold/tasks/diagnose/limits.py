@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rankfold.config import Settings, setting
 from rankfold.samplers.resampling import DRAWS, Draw
-from rankfold.tasks.diagnose.batches import ESTIMATORS, drawn_batches
+from rankfold.tasks.diagnose.in_batch_estimators import ESTIMATORS, drawn_batches
 from rankfold.tasks.diagnose.result import CHEN2022, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.settings import sizes_of
 from rankfold.tasks.diagnose.subject import DiagnosedModel

@@ -18,7 +18,7 @@ from rankfold.config import Settings, setting
 from rankfold.losses.low_fpr import above, exact_ranks
 from rankfold.methods.ordinal.cba import score_weights
 from rankfold.methods.ordinal.training import FitContext, GradedBatch
-from rankfold.samplers.cross_batch_cache import CrossBatchCache
+from rankfold.samplers.cba_cache import CrossBatchCache
 from rankfold.tasks.diagnose.figures import Figure, figure_of, rounded
 from rankfold.tasks.diagnose.result import CBA, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.training import (

@@ -17,7 +17,7 @@ from rankfold.methods.ordinal.training import (
     FitContext,
     GradedBatch,
 )
-from rankfold.samplers.cross_batch_cache import CrossBatchCache
+from rankfold.samplers.cba_cache import CrossBatchCache
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Run, Step
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rankfold import config, storage
 from rankfold.data.build.graded import gather_rows
-from rankfold.data.build.hashes import hashes
 from rankfold.data.build.profile import profile_of
+from rankfold.data.build.row_hashes import hashes
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import row_offset
 from rankfold.errors import UserError, memory_errors
@@ -22,7 +22,7 @@ from rankfold.kernels.threads import limited_threads
 from rankfold.methods import METHODS
 from rankfold.models import probabilities
 from rankfold.models.cuts import CALIBRATION
-from rankfold.models.explain import names_of_columns, permutation_importance
+from rankfold.models.explain.grading import names_of_columns, permutation_importance
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.imports import NOTE, modules_of
 from rankfold.models.load import load

@@ -34,8 +34,8 @@ from rankfold.methods.text.siamesexml.mix import (
     saved_encoders,
 )
 from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, task_of, training
+from rankfold.training.gradient_sync import refuse_batch_norm
 from rankfold.training.loop import Task, Training, seed_of, train
-from rankfold.training.replicas import refuse_batch_norm
 from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
 
 

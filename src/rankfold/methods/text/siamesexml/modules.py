@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.frozen import Given
-from rankfold.encoders.halves import to_float32
+from rankfold.encoders.half_precision import to_float32
 from rankfold.encoders.pretrained import Pretrained
 from rankfold.kernels.decoupled_softmax import shared_decoupled_softmax_loss
 from rankfold.losses.likelihood import likelihood_loss
@@ -46,8 +46,8 @@ from rankfold.samplers.batch_pool import pool_around
 from rankfold.samplers.known_positives import hits, places
 from rankfold.samplers.resampling import draw_one
 from rankfold.training.batches import Batches, QueryBatches, Rows
+from rankfold.training.gradient_sync import UNDIVIDED, Sides
 from rankfold.training.loop import EMPTY_MEMORY, Memory, Task, Training
-from rankfold.training.replicas import UNDIVIDED, Sides
 from rankfold.types import Interactions, Texts
 
 encoder_loss = partial(likelihood_loss, c=0.9, d=1.5)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rankfold.methods.noise import Noise
+from rankfold.methods.noise_defaults import Noise
 
 
 @pytest.mark.parametrize(("m", "n"), [(40, 1600), (400, 400), (1600, 40)])

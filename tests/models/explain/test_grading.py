@@ -13,7 +13,7 @@ from rankfold.data.build.profile import Profile, profile_of
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import graded_mean, parse_graded
-from rankfold.models.explain import permutation_importance
+from rankfold.models.explain.grading import permutation_importance
 from rankfold.models.grader import Grader
 from rankfold.types import Graded, Opened
 

@@ -6,7 +6,7 @@ and nine validations.
 
 from collections.abc import Callable
 
-from rankfold.methods.noise import Noise
+from rankfold.methods.noise_defaults import Noise
 
 WARM_UP = 2  # sweeps with the first point, from whose vectors all points start
 SWEEPS = 2  # with each point

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from rankfold.data.build import suspicions
+from rankfold.data.build import leakage
 from rankfold.data.prepare import prepare
 from rankfold.types import Dataset
 
@@ -81,7 +81,7 @@ def test_auc_is_that_of_all_pairs() -> None:
     pairs = product(column[known & (grades == 1)].tolist(), column[known & (grades == 0)].tolist())
     wins = [1.0 if a < b else 0.5 if a == b else 0.0 for a, b in pairs]
     own = sum(wins) / len(wins)
-    auc, threshold = suspicions.column_auc(column, grades, 2)
+    auc, threshold = leakage.column_auc(column, grades, 2)
     assert threshold == 0
     assert own > 0.6
     assert auc == pytest.approx(0.5 + float(known.double().mean()) * (own - 0.5), abs=0.05)
@@ -92,13 +92,13 @@ def test_many_levels_do_not_tell_a_grade_that_they_do_not_know() -> None:
     generator = torch.Generator().manual_seed(1)
     levels = torch.randint(0, 300, (600,), generator=generator).int()
     grades = torch.randint(0, 2, (600,), generator=generator)
-    assert suspicions.column_auc(levels, grades, 2)[0] < 0.6
+    assert leakage.column_auc(levels, grades, 2)[0] < 0.6
 
 
 def test_few_rows_of_a_grade_are_chance() -> None:
     grades = torch.zeros(100, dtype=torch.int64)
     grades[:4] = 1
-    assert suspicions.column_auc(grades.float(), grades, 2) == (0.5, None)
+    assert leakage.column_auc(grades.float(), grades, 2) == (0.5, None)
 
 
 def test_equal_rows_are_counted_and_named() -> None:
@@ -114,7 +114,7 @@ def test_equal_rows_are_counted_and_named() -> None:
         "first": [["the table:51", "the table:8"], ["the table:52", "the table:9"],
                   ["the table:53", "the table:10"]],
     }  # fmt: skip
-    words = suspicions.describe_equal(entry)
+    words = leakage.describe_equal(entry)
     assert "4 rows of 54 in test equal a row of train (the table:51 = the table:8," in words
 
 

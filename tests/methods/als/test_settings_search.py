@@ -9,8 +9,8 @@ from planted import split_groups
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
-from rankfold.methods.als.choice import WARM_UP, choose
-from rankfold.methods.noise import Noise
+from rankfold.methods.als.settings_search import WARM_UP, choose
+from rankfold.methods.noise_defaults import Noise
 from rankfold.types import Model, Run, Step
 
 FIRST = Noise(0.5, 0.5, 1000.0, 100.0, 100.0)

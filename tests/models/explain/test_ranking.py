@@ -9,7 +9,7 @@ from text_models import prepared
 
 import rankfold as rf
 from rankfold.errors import UserError
-from rankfold.models.reasons import Explanation
+from rankfold.models.explain.ranking import Explanation
 
 N = 60
 EXACT: dict[str, dict[str, Any]] = {

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rankfold.errors import UserError
 from rankfold.losses.low_fpr import exact_ranks
-from rankfold.samplers import cross_batch_cache as module
-from rankfold.samplers.cross_batch_cache import (
+from rankfold.samplers import cba_cache as module
+from rankfold.samplers.cba_cache import (
     CrossBatchCache,
     counts_before,
     direct_ranks,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rankfold.data.build import features
-from rankfold.data.build.hashes import hashes
+from rankfold.data.build.row_hashes import hashes
 from rankfold.errors import pluralize
 from rankfold.types import Columns, Graded
 

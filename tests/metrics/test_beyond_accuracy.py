@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rankfold as rf
-from rankfold.metrics.beyond import calibration, diversity, novelty, serendipity, taste_of
+from rankfold.metrics.beyond_accuracy import calibration, diversity, novelty, serendipity, taste_of
 from rankfold.metrics.coverage import gini
 from rankfold.metrics.judged import Judged, judge
 from rankfold.types import Interactions, from_pairs
