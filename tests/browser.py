@@ -193,3 +193,13 @@ def fetch(address: str, path: str, body: Mapping[str, Any] | None = None) -> Any
     data = None if body is None else json.dumps(body).encode()
     with urlopen(Request(address + path, data, {"Content-Type": "application/json"})) as response:
         return json.load(response)
+
+
+def names(page: Browser) -> list[str]:
+    """The keys of the results that the page shows."""
+    return page.texts(".hit > .name .key")
+
+
+def keys_of(results: Any) -> list[str]:
+    """The keys of the first list in a response."""
+    return [str(entry["candidate"]) for entry in results["results"][0]["candidates"]]

@@ -360,5 +360,5 @@ _HINTS = {
     int: "write a whole number below 2**63, such as 64",
     float: "write 0.1 or 1e-3",
     bool: "write true or false",
-    str: "a part of your own is given by the name it is registered under",
+    str: "write a name, such as that of a registered part",
 }

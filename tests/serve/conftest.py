@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from browser import Browser, browsing
 from linear_grades import LINEAR, data_of, grader_of
 from serving import Client, fit_notes, fit_shop
 
@@ -90,3 +91,24 @@ def live(start: Start) -> Iterator[Callable[..., tuple[str, int]]]:
         server.should_exit = True
         thread.join(timeout=20)
         assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(window: Browser, server: Callable[[], str]) -> Iterator[Browser]:
+    """After each test: an empty console, no requests elsewhere, and no key ran as a script."""
+    window.address = server()
+    window.size(1280)
+    window.console()
+    yield window
+    messages = [
+        line for line in window.console() if "the server responded with a status" not in line
+    ]
+    assert messages == []
+    assert [name for name in window.requests() if not name.startswith(window.address)] == []
+    assert window.js("return document.title") not in ("taken", "1")

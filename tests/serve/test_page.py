@@ -1,136 +1,36 @@
-"""The page in a real browser, with a real server."""
+"""The page in a real browser, with a real server: requests, answers, errors, the keyboard."""
 
-import csv
-import json
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from browser import Browser, browsing, fetch, serving
+from browser import Browser, fetch, keys_of, names, serving
+from page_models import LARGE, TOPICS, fit_odd, fit_patients, fit_texts
 from planted import informed_groups
 from selenium.webdriver.common.keys import Keys
 
 import rankfold as rf
-
-SCRIPT = "<script>document.title = 'taken'</script>"
-PICTURE = '"><img src=x onerror="document.title = 1">'
-UNUSUAL_KEYS = [
-    SCRIPT,
-    PICTURE,
-    "a&b=c?d#e/f%20g",
-    "a, b",
-    "ключ ‮right to left",
-    "w" * 300,
-    "constructor",
-]
-LARGE = 2**53 + 1  # not exact as a number in JavaScript
-TOPICS = {
-    "fruit": "red apples and pears",
-    "sky": "blue clouds at noon",
-    "tea": "green tea leaves, dried in the shade and rolled by hand before they are sold",
-}
-
 
 Page = Browser
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The bundled packages; unusual keys; texts; graded patients."""
+    """The bundled packages; unusual keys; texts; graded patients; people with features."""
     home = tmp_path_factory.mktemp("page")
     data = rf.prepare(source="debian", out=home / "debian")
     rf.fit("rg2", data, width=16, validation_queries=300).save(home / "packages")
-    rng = random.Random(5)
-    pairs = [("query", "candidate")]
-    pairs += [(str(LARGE + n), key) for n in range(30) for key in rng.sample(UNUSUAL_KEYS, 4)]
-    fit_table(home, "odd", pairs, "puresvd", {}, width=3)
-    fit_texts(home)
-    fit_table(home, "patients", patients(), "nnrank", {"grades": "none,mild,severe"}, epochs=10)
     people = rf.fit("bir", informed_groups(), encoder="towers", width=8, epochs=10)
     people.save(home / "people")
-    return [home / name for name in ("packages", "odd", "topics", "patients", "people")]
-
-
-def fit_table(
-    home: Path,
-    name: str,
-    rows: list[tuple[Any, ...]],
-    method: str,
-    options: dict[str, Any],
-    **settings: Any,
-) -> None:
-    with (home / f"{name}.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    if options:
-        options = {**options, "format": "features", "grade_column": "grade"}
-    data = rf.prepare(home / f"{name}.csv", out=home / f"{name}-data", **options)
-    rf.fit(method, data, **settings).save(home / name)
-
-
-def patients() -> list[tuple[Any, ...]]:
-    rng = random.Random(3)
-    rows: list[tuple[Any, ...]] = [("age", "dose", "site", "constructor", "grade")]
-    for _ in range(400):
-        age, dose, site = rng.gauss(50, 15), 10 * rng.random(), rng.choice(("north", "harbour"))
-        ill = (age - 50) / 15 + dose / 3 + (site == "harbour") + rng.gauss(0, 0.8)
-        grade = ("none", "mild", "severe")[(ill > 1.5) + (ill > 3)]
-        rows.append((round(age, 1), round(dose, 2), site, rng.choice("xy"), grade))
-    return rows
-
-
-def fit_texts(home: Path) -> None:
-    names = list(TOPICS)
-    notes = [
-        {"title": f"{TOPICS[names[n % 3]]} {n % 4}", "tags": [names[n % 3]]} for n in range(60)
-    ]
-    (home / "notes.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
-    with (home / "topics.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("tag", "text"), *TOPICS.items()])
-    data = rf.prepare(
-        home / "notes.jsonl",
-        out=home / "notes",
-        format="texts",
-        candidate_texts=home / "topics.csv",
-    )
-    rf.fit("text-linear", data).save(home / "topics")
+    topics, odd, patients = fit_texts(home), fit_odd(home), fit_patients(home)
+    return [home / "packages", odd, topics, patients, home / "people"]
 
 
 @pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
-    with browsing() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def servers(window: Browser, models: list[Path]) -> Iterator[list[Callable[[], str]]]:  # noqa: ARG001
-    """One with all models, and one with a token. Nothing is fitted without a browser."""
-    with serving(*models) as public, serving(models[1], token="open-sesame") as protected:
-        yield [public, protected]
-
-
-@pytest.fixture
-def page(window: Browser, servers: list[Callable[[], str]]) -> Iterator[Page]:
-    """After each test: an empty console, no requests elsewhere, and no key ran as a script."""
-    window.address = servers[0]()
-    window.size(1280)
-    window.console()
-    yield window
-    messages = [
-        line for line in window.console() if "the server responded with a status" not in line
-    ]
-    assert messages == []
-    assert [name for name in window.requests() if not name.startswith(window.address)] == []
-    assert window.js("return document.title") not in ("taken", "1")
-
-
-def names(page: Page) -> list[str]:
-    return page.texts(".hit > .name .key")
-
-
-def keys(results: Any) -> list[str]:
-    return [str(entry["candidate"]) for entry in results["results"][0]["candidates"]]
+def server(window: Browser, models: list[Path]) -> Iterator[Callable[[], str]]:  # noqa: ARG001
+    """A server of all models. Nothing is fitted without a browser."""
+    with serving(*models) as address:
+        yield address
 
 
 # ---------------------------------------------------------------------------------- requests
@@ -143,7 +43,7 @@ def test_a_query_shows_its_ranking_and_its_history(page: Page) -> None:
     page.press(Keys.ENTER)
     page.wait()
     result = fetch(page.address, "/search", {"queries": ["vlc"]})
-    assert names(page) == keys(result)
+    assert names(page) == keys_of(result)
     scores = [float(words.removeprefix("score ")) for words in page.texts(".score")]
     assert scores == pytest.approx(
         [entry["score"] for entry in result["results"][0]["candidates"]], rel=1e-3
@@ -166,8 +66,8 @@ def test_toggling_the_history_moves_ranks(page: Page) -> None:
     page.wait()
     left = chosen[:2] + chosen[3:]
     body = {"exclude": ["vlc"]}  # the data links packages: none is its own candidate
-    now = keys(fetch(page.address, "/search", {"history": left, **body}))
-    full = keys(fetch(page.address, "/search", {"history": chosen, "k": 200, **body}))
+    now = keys_of(fetch(page.address, "/search", {"history": left, **body}))
+    full = keys_of(fetch(page.address, "/search", {"history": chosen, "k": 200, **body}))
     assert names(page) == now
     assert now != before
     moves = page.texts(".move .visually-hidden")
@@ -200,7 +100,7 @@ def test_a_query_is_not_in_its_own_ranking(page: Page) -> None:
     chosen = [
         one["candidate"] for one in fetch(page.address, f"/history?query={key}")["candidates"]
     ]
-    assert key in keys(fetch(page.address, "/search", {"history": chosen[1:], "k": 50}))
+    assert key in keys_of(fetch(page.address, "/search", {"history": chosen[1:], "k": 50}))
     page.open(f"/?query={key}&k=50")
     page.click("#history input")
     page.wait()
@@ -212,7 +112,9 @@ def test_an_empty_history_gives_the_most_popular(page: Page) -> None:
     page.open("/?query=vlc")
     page.click("#history .tools button", 1)
     page.wait()
-    assert names(page) == keys(fetch(page.address, "/search", {"history": [], "exclude": ["vlc"]}))
+    assert names(page) == keys_of(
+        fetch(page.address, "/search", {"history": [], "exclude": ["vlc"]})
+    )
     assert page.text(".count").startswith("0 of ")
 
 
@@ -221,12 +123,12 @@ def test_a_candidate_shows_similar_ones(page: Page) -> None:
     page.click("button.name", 3)
     page.until(lambda: page.texts(".similar li"))
     key = names(page)[3]
-    like = keys(fetch(page.address, "/search", {"candidates": [key]}))
+    like = keys_of(fetch(page.address, "/search", {"candidates": [key]}))
     assert page.texts(".similar .key") == like
     page.click(".similar a")
     page.until(lambda: page.js("return location.search") == f"?candidate={like[0]}")
     page.wait()
-    assert names(page) == keys(fetch(page.address, "/search", {"candidates": like[:1]}))
+    assert names(page) == keys_of(fetch(page.address, "/search", {"candidates": like[:1]}))
     assert page.js("return document.querySelector('#candidate').value") == like[0]
 
 
@@ -253,7 +155,7 @@ def test_a_history_is_pasted(page: Page) -> None:
     page.wait()
     chosen = ["python3-numpy", "python3-scipy", "python3-pandas"]
     assert page.texts("#history .key") == chosen
-    assert names(page) == keys(fetch(page.address, "/search", {"history": chosen}))
+    assert names(page) == keys_of(fetch(page.address, "/search", {"history": chosen}))
     page.fill("#history-key", "no-such-package")
     page.press(Keys.ENTER)
     assert page.wait() == "failed"
@@ -292,47 +194,6 @@ def test_a_new_query_is_ranked_by_its_features(page: Page) -> None:
     assert names(page) == [str(key) for key in listed]
     page.open(page.js("return location.pathname + location.search"))
     assert page.js("return document.querySelector('#column-1').value") == "g4"
-
-
-def test_a_row_is_graded(page: Page) -> None:
-    page.open("/?model=patients")
-    labels = page.texts("#columns label")
-    assert labels == ["age", "dose", "constructor", "site"]
-    row, expected = row_between_grades(page.address)
-    for name, value in row.items():
-        field = f"#column-{labels.index(name)}"
-        page.js("document.querySelector(arguments[0]).value = arguments[1]", field, str(value))
-    for fpr, result in expected.items():
-        page.fill("#fpr", fpr)
-        page.click("#grade button.main")
-        page.wait()
-        assert page.text("#row-grade") == page.text(".grades .current bdi") == result["grade"]
-        score = float(page.text("#row-score").replace("\N{MINUS SIGN}", "-"))
-        assert score == pytest.approx(result["score"], rel=1e-3)
-    shares = page.texts(".grades .probability")
-    assert shares[0] == f"{100 * result['probabilities']['none']:.0f}%"
-    assert len(page.texts(".moved li")) == 4
-    page.open(page.js("return location.pathname + location.search"))
-    assert page.text("#row-grade") == result["grade"]
-    page.fill("#confidence", "0.95")
-    page.click("#grade button.main")
-    page.wait()
-    assert "confidence=0.95" in page.js("return location.search")
-    assert page.text("#row-grade") == "none"  # stricter
-
-
-def row_between_grades(address: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A row whose grade depends on the false-positive rate, and its grades."""
-    for age in range(30, 80):
-        row = {"age": age, "dose": 5.5, "site": "harbour"}
-        responses = {
-            fpr: fetch(address, "/models/patients/grade", {"rows": [row], "fpr": float(fpr)})
-            for fpr in ("0.01", "0.3")
-        }
-        results = {fpr: response["results"][0] for fpr, response in responses.items()}
-        if len({result["grade"] for result in results.values()}) == 2:
-            return row, results
-    raise AssertionError("no row's grade depends on the rate")
 
 
 def test_the_model_card(page: Page) -> None:
@@ -381,7 +242,7 @@ def test_a_long_list_stays_light(page: Page) -> None:
     page.open("/?query=vlc&k=1000")
     rows = page.js("return document.querySelectorAll('.hit').length")
     assert rows == 1000
-    assert names(page) == keys(fetch(page.address, "/search", {"queries": ["vlc"], "k": 1000}))
+    assert names(page) == keys_of(fetch(page.address, "/search", {"queries": ["vlc"], "k": 1000}))
     drawn = """return [...document.querySelectorAll('.hit .name')].filter(
         e => e.checkVisibility({contentVisibilityAuto: true})).length"""
     page.until(lambda: 5 < page.js(drawn) < 200)  # rows far away are not drawn
@@ -507,52 +368,8 @@ def test_late_responses_are_dropped(page: Page) -> None:
     page.until(lambda: page.js("return window.late === window.begun"))
     page.js("return new Promise(done => setTimeout(done, 50))")
     assert page.wait() == "done"  # the late one does not change the state
-    assert names(page) == keys(fetch(page.address, "/search", {"queries": ["vlc"]}))
+    assert names(page) == keys_of(fetch(page.address, "/search", {"queries": ["vlc"]}))
     assert page.js("return location.search") == "?query=vlc"
-
-
-def test_a_token_is_kept_only_in_memory(page: Page, servers: list[Callable[[], str]]) -> None:
-    page.open("/", servers[1]())
-    assert page.text("label[for=token]") == "Token"
-    for token, state in (("wrong", "failed"), ("open-sesame", "done")):
-        page.fill("#token", token)
-        page.press(Keys.ENTER)
-        assert page.wait() == state
-    page.click("#examples a")
-    page.until(lambda: page.wait() and names(page))
-    kept = "return location.href + JSON.stringify([localStorage, sessionStorage, history.state])"
-    assert "sesame" not in page.js(kept) + page.js("return document.cookie")
-    page.js("location.reload()")
-    page.until(lambda: page.text("label[for=token]"))
-
-
-# ---------------------------------------------------------------------------------- keys, widths
-
-
-@pytest.mark.parametrize("key", UNUSUAL_KEYS)
-def test_unusual_keys(page: Page, key: str) -> None:
-    """They are shown unchanged, can be searched for, and survive in addresses."""
-    page.open(f"/?model=odd&query={LARGE}&include_seen=1")
-    assert sorted(names(page)) == sorted(UNUSUAL_KEYS)
-    page.click("button.name", names(page).index(key))
-    page.until(lambda: len(page.texts(".similar li")) == len(UNUSUAL_KEYS) - 1)
-    page.click(".actions a")
-    page.until(lambda: page.js("return document.querySelector('#candidate').value") == key)
-    page.wait()
-    assert sorted([*names(page), key]) == sorted(UNUSUAL_KEYS)
-    page.open(page.js("return location.pathname + location.search"))
-    assert page.js("return document.querySelector('#candidate').value") == key
-    assert page.js("return document.querySelectorAll('script, img').length") == 1
-
-
-def test_large_integers_keep_all_digits(page: Page) -> None:
-    page.open("/?model=odd")
-    page.fill("#query", str(LARGE))
-    page.until(lambda: page.texts("[role=option]"))
-    assert page.texts("[role=option]")[0] == str(LARGE)
-    page.press(Keys.ARROW_DOWN, Keys.ENTER)
-    page.until(lambda: page.wait() and names(page))
-    assert page.js("return new URLSearchParams(location.search).get('query')") == str(LARGE)
 
 
 def test_narrow_screens_do_not_scroll_sideways(page: Page) -> None:

@@ -15,6 +15,7 @@ from rankfold.data.build.side_features import SideTables
 from rankfold.data.options import GRADED_ONLY, Input, Preparation, flag, is_default
 from rankfold.data.read import keel, memory
 from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
+from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.columns import NONE, PairColumns
 from rankfold.data.read.dialect import Dialect, decoded
 from rankfold.data.read.documents import DocumentColumns, read_documents
@@ -22,7 +23,7 @@ from rankfold.data.read.files import base_suffix, expand, lines
 from rankfold.data.read.graded_rows import RowOptions, drop_named, read_all
 from rankfold.data.read.images import ImageShape
 from rankfold.data.read.keyed_tables import check_source, open_table, open_texts
-from rankfold.data.read.reading import BadRows, Reading
+from rankfold.data.read.reading import Reading
 from rankfold.data.read.results import Documents, RawRows
 from rankfold.data.read.tables import holds_parquet, is_text, read_frame, read_table, stack
 from rankfold.data.read.xc import read_xc

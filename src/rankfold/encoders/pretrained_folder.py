@@ -220,5 +220,6 @@ def _optional(path: Path, default: Any = None) -> Any:
             f"{path} is not valid JSON: {error}", hint="copy the folder again"
         ) from None
     if not isinstance(content, type(default)):
-        raise UserError(f"{path} does not hold what it should", hint="copy the folder again")
+        kinds = " not ".join(type(one).__name__ for one in (content, default))
+        raise UserError(f"{path} holds a JSON {kinds}", hint="copy the folder again")
     return content

@@ -5,7 +5,7 @@ from typing import Any
 
 from rankfold.config import plugins
 from rankfold.errors import find
-from rankfold.methods.als import implicit, rg
+from rankfold.methods.als import ials, rg
 from rankfold.methods.closed_form import blend, ease, popularity, puresvd, rg2, rg2_plain
 from rankfold.methods.gradient import full, rg2_newton, sampled, sml, uib
 from rankfold.methods.ordinal import (
@@ -30,8 +30,8 @@ METHODS: dict[str, Method] = {
     "rg2-sampled": rg.RG2_SAMPLED,
     "rgx": rg.RGX,
     "rgx-sampled": rg.RGX_SAMPLED,
-    "wrmf": implicit.WRMF,
-    "ials": implicit.IALS,
+    "wrmf": ials.WRMF,
+    "ials": ials.IALS,
     "puresvd": puresvd.METHOD,
     "ease": ease.METHOD,
     "softmax": full.SOFTMAX,

@@ -1,4 +1,4 @@
-"""Weights and regularisation that suit the noise of the pairs.
+"""Default weights and regularisation, which follow from the noise of the pairs.
 
 docs/decisions/0027-defaults-from-the-data.md
 """

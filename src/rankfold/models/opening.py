@@ -1,4 +1,4 @@
-"""Opening a model by its method: what a changed folder holds is one error, not a traceback."""
+"""Opening a model by its method; a changed folder gives one error, not a traceback."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,10 +29,10 @@ def check_meta(meta: Mapping[str, Any]) -> None:
     """A TypeError or ValueError unless settings, notes and history are what a fit writes."""
     for name in ("config", "notes"):
         if not isinstance(meta[name], dict):
-            raise TypeError(f"its {name} is no object")
+            raise TypeError(f"its {name} is not an object")
     history = meta["notes"].get("history", [])
     if not isinstance(history, list) or not all(isinstance(step, dict) for step in history):
-        raise ValueError("its history is no list of steps")
+        raise ValueError("its history is not a list of steps")
     for step in (*history, meta["notes"]):
         for name, kind in (("seconds", int | float), ("score", int | float | None)):
             if not isinstance(step.get(name, 0.0), kind):

@@ -1,4 +1,4 @@
-"""Lists that depart from the order of scores: pins, boosts, quotas and diversity."""
+"""Re-ranking: pins, boosts, quotas and diversity change the order of scores."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _packed(top: TopK) -> TopK:
 
 
 def _labels(ranker: Ranker, name: str) -> Tensor:
-    """A number for the value of a feature of each candidate; a missing value is one of its own."""
+    """A number for the value of a feature of each candidate; all missing values share one."""
     table = ranker.conditions.table
     if name not in table.columns:
         raise UserError(f"there is no feature {name!r}", hint=listing(table.columns))

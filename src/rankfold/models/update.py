@@ -14,8 +14,8 @@ from rankfold.data.build.align import arrange, changed_rows, merge, own_pairs, r
 from rankfold.data.build.features import align
 from rankfold.data.folder import check_content
 from rankfold.data.prepare import as_data
+from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.keyed_tables import as_texts, open_table, open_texts
-from rankfold.data.read.reading import BadRows
 from rankfold.data.read.results import KeyedTable, TextTable
 from rankfold.errors import UserError
 from rankfold.methods import METHODS, answers_with
@@ -206,9 +206,9 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
 
 def _lists(model: Model, names: Sequence[str], rows: Tensor) -> dict[str, Tensor]:
     """Those of the lists that a model has, for ``rows``; new ones are empty."""
-    found = [name for name in names if f"{name}.offsets" in model.tensors]
-    lists = {name: arrange(list_with(model, name, 0), rows) for name in found}
-    return {key: tensor for one in found for key, tensor in list_tensors(one, lists[one]).items()}
+    held = [name for name in names if f"{name}.offsets" in model.tensors]
+    lists = {name: arrange(list_with(model, name, 0), rows) for name in held}
+    return {key: tensor for one in held for key, tensor in list_tensors(one, lists[one]).items()}
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:

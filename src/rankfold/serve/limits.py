@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from rankfold.errors import UserError
 
-_OTHER_FILES = 128  # open files that are no connections, or connections that are being refused
+_OTHER_FILES = 128  # open files other than connections, or connections that are being refused
 _FILES_PER_MODEL = 32  # the files of a model and of the one that replaces it
 
 

@@ -1,9 +1,8 @@
 """The requests and responses: pydantic checks requests, the OpenAPI document describes both."""
 
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
-from pydantic.fields import FieldInfo
 
 from rankfold.config import declarations
 from rankfold.models.conditions import MAX_LENGTH
@@ -20,6 +19,7 @@ _MAX_KEY_LENGTH = 1024
 _MAX_LIKE_LENGTH = 100
 _DEFAULT_K = 10
 _MAX_RULES = 8  # boosts, and quotas
+_DIVERSITY = declarations(Rules)["diversity"]
 
 Text = Annotated[str, Field(max_length=_MAX_KEY_LENGTH)]
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -36,34 +36,53 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class SearchRequest(StrictModel):
-    """The body of POST /search; ``search_request`` adds the limits."""
+def _optional(description: str) -> Any:
+    return Field(default=None, description=description)
 
-    queries: list[Any] = Field(default_factory=list)
-    history: list[Any] = Field(default_factory=list)
-    features: Any = None
-    text: Any = None
-    candidates: list[Any] = Field(default_factory=list)
-    k: int = _DEFAULT_K
-    exclude: list[Any] = Field(default_factory=list)
-    allow: list[Any] | None = None
-    where: str | None = None
-    pin: list[Any] = Field(default_factory=list)
-    boost: dict[str, float] = Field(default_factory=dict)
-    at_most: dict[str, int] = Field(default_factory=dict)
-    diversity: float = 0.0
-    explain: bool = False
-    include_seen: bool = False
-    with_features: bool = False
+
+def _switch(description: str) -> Any:
+    return Field(default=False, description=description)
+
+
+class SearchRequest(StrictModel):
+    """The body of POST /search; ``search_request`` adds the types, with their limits."""
+
+    queries: Any = _optional("rank for known queries")
+    history: Any = _optional(
+        "rank for a new query by the candidates it chose; or for a list of such"
+    )
+    features: Any = _optional("rank for a new query by its features; or for a list of such")
+    text: Any = _optional("rank for a text, or for a list of texts")
+    candidates: Any = _optional("find candidates similar to these")
+    k: int = Field(default=_DEFAULT_K, description="how many candidates to return")
+    exclude: Any = _optional("candidates that are not returned")
+    allow: Any = _optional("only these candidates are returned")
+    where: Any = _optional(
+        "a condition on the features of candidates: price < 20 and brand = 'acme'"
+    )
+    pin: Any = _optional("candidates that come first, even if seen")
+    boost: Any = _optional(
+        "what is added to scores where a condition is met: {\"brand = 'x'\": 0.5}"
+    )
+    at_most: Any = _optional('results with the same value of a feature: {"brand": 2}')
+    diversity: float = Field(default=0.0, description=_DIVERSITY.help)
+    explain: bool = _switch("also say what raises each score most")
+    include_seen: bool = _switch("also return candidates in the query's history")
+    with_features: bool = _switch("also return the features of each candidate")
 
 
 class GradeRequest(StrictModel):
     """The body of POST /grade; ``grade_request`` adds the limits."""
 
-    rows: list[dict[str, Any]]
-    fpr: float = DEFAULT_FPR
-    confidence: float | None = None
-    explain: bool = False
+    rows: list[dict[str, Any]] = Field(description="values by column name; null is a missing value")
+    fpr: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=DEFAULT_FPR,
+        description="false-positive rate: at most this share of the rows below a grade gets it",
+    )
+    explain: bool = _switch("also say which columns move each score most")
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = _optional(
+        "of the promise that it is no larger, at each grade; absent: on average"
+    )
 
 
 class HistoryRequest(BaseModel):
@@ -96,80 +115,35 @@ def search_request(limits: Limits) -> type[SearchRequest]:
     histories = Annotated[list[keys], Field(min_length=1, max_length=limits.batch)]
     record = dict[Text, Value]
     records = Annotated[list[record], Field(min_length=1, max_length=limits.batch)]
-    k = Annotated[int, Field(ge=1, le=limits.k)]
     condition = Annotated[str, Field(max_length=MAX_LENGTH)]
     amount = Annotated[float, Field(allow_inf_nan=False)]
-    diversity = declarations(Rules)["diversity"]
-    fields: dict[str, Any] = {
-        "queries": (inputs, _optional("rank for known queries")),
-        "history": (
-            keys | histories,
-            _optional("rank for a new query by the candidates it chose; or for a list of such"),
-        ),
-        "features": (
-            record | records,
-            _optional("rank for a new query by its features; or for a list of such"),
-        ),
-        "text": (text | texts, _optional("rank for a text, or for a list of texts")),
-        "candidates": (inputs, _optional("find candidates similar to these")),
-        "k": (k, Field(default=_DEFAULT_K, description="how many candidates to return")),
-        "exclude": (keys, _optional("candidates that are not returned")),
-        "allow": (keys, _optional("only these candidates are returned")),
-        "where": (
-            condition,
-            _optional("a condition on the features of candidates: price < 20 and brand = 'acme'"),
-        ),
-        "pin": (keys, _optional("candidates that come first, even if seen")),
-        "boost": (
-            Annotated[dict[condition, amount], Field(max_length=_MAX_RULES)],
-            _optional("what is added to scores where a condition is met: {\"brand = 'x'\": 0.5}"),
-        ),
-        "at_most": (
-            Annotated[dict[Text, Annotated[int, Field(ge=1)]], Field(max_length=_MAX_RULES)],
-            _optional('results with the same value of a feature: {"brand": 2}'),
-        ),
-        "diversity": (
-            Annotated[
-                float, Field(ge=diversity.bounds["at_least"], le=diversity.bounds["at_most"])
-            ],
-            Field(default=0.0, description=diversity.help),
-        ),
-        "explain": (
-            bool,
-            Field(default=False, description="also say what raises each score most"),
-        ),
-        "include_seen": (
-            bool,
-            Field(default=False, description="also return candidates in the query's history"),
-        ),
-        "with_features": (
-            bool,
-            Field(default=False, description="also return the features of each candidate"),
-        ),
-    }
-    return create_model("SearchRequest", __base__=SearchRequest, **fields)
+    number = Annotated[int, Field(ge=1)]
+    low, high = (_DIVERSITY.bounds[name] for name in ("at_least", "at_most"))
+    return _typed(
+        SearchRequest,
+        queries=inputs,
+        history=keys | histories,
+        features=record | records,
+        text=text | texts,
+        candidates=inputs,
+        k=Annotated[int, Field(ge=1, le=limits.k)],
+        **dict.fromkeys(("exclude", "allow", "pin"), keys),
+        where=condition,
+        boost=Annotated[dict[condition, amount], Field(max_length=_MAX_RULES)],
+        at_most=Annotated[dict[Text, number], Field(max_length=_MAX_RULES)],
+        diversity=Annotated[float, Field(ge=low, le=high)],
+    )
 
 
 def grade_request(limits: Limits) -> type[GradeRequest]:
     rows = Annotated[list[dict[Text, Value]], Field(min_length=1, max_length=limits.rows)]
-    fpr = Annotated[float, Field(gt=0, lt=1)]
-    about_fpr = "false-positive rate: at most this share of the rows below a grade gets it"
-    confidence = Annotated[float, Field(ge=0.5, lt=1)]
-    about_confidence = "of the promise that it is no larger, at each grade; absent: on average"
-    fields: dict[str, Any] = {
-        "rows": (rows, Field(description="values by column name; null is a missing value")),
-        "fpr": (fpr, Field(default=DEFAULT_FPR, description=about_fpr)),
-        "explain": (
-            bool,
-            Field(default=False, description="also say which columns move each score most"),
-        ),
-        "confidence": (confidence, _optional(about_confidence)),
-    }
-    return create_model("GradeRequest", __base__=GradeRequest, **fields)
+    return _typed(GradeRequest, rows=rows)
 
 
-def _optional(description: str) -> FieldInfo:
-    return cast("FieldInfo", Field(default=None, description=description))
+def _typed(body: type[Body], **kinds: Any) -> type[Body]:
+    """A body with other types of some fields."""
+    fields: dict[str, Any] = {name: (kind, body.model_fields[name]) for name, kind in kinds.items()}
+    return create_model(body.__name__, __base__=body, **fields)
 
 
 def json_schema(body: type[BaseModel]) -> dict[str, Any]:

@@ -21,9 +21,10 @@ _MODEL = "model_"
 class Estimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose public attributes without a final underscore are its parameters."""
 
-    def __init__(self, **parameters: Any) -> None:
-        for name, value in parameters.items():
-            setattr(self, name, value)
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        """``arguments``: the local variables of the subclass's ``__init__``."""
+        own = {name: arguments[name] for name in self._get_param_names()}
+        self.set_params(**own, **arguments["settings"])
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: FBT001
         """The parameters by name, settings of the method included."""

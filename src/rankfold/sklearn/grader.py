@@ -57,13 +57,7 @@ class OrdinalGrader(ClassifierMixin, Estimator):  # type: ignore[misc]
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        self.method = method
-        self.grades = grades
-        self.fpr = fpr
-        self.metric = metric
-        self.validation_share = validation_share
-        self.seed = seed
-        super().__init__(**settings)
+        super().__init__(locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

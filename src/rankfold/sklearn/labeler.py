@@ -53,13 +53,7 @@ class Labeler(Estimator):
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        self.method = method
-        self.k = k
-        self.label_texts = label_texts
-        self.metric = metric
-        self.validation_share = validation_share
-        self.seed = seed
-        super().__init__(**settings)
+        super().__init__(locals())
 
     def fit(self, X: Iterable[str], y: Any) -> Self:
         """Fit the method to texts and their labels."""

@@ -47,12 +47,7 @@ class Recommender(Estimator):
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        self.method = method
-        self.k = k
-        self.metric = metric
-        self.validation_share = validation_share
-        self.seed = seed
-        super().__init__(**settings)
+        super().__init__(locals())
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the method to pairs."""

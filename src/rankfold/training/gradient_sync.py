@@ -1,4 +1,4 @@
-"""Sums of gradients over processes.
+"""Synchronised gradients: their sums over processes.
 
 Tables with a row per query are divided: each process has the rows of its own queries, and no other
 process has gradients for them. A large table with a row per candidate may be divided, too. All

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 
 from rankfold.data.read import reading as module
-from rankfold.data.read.reading import BadRows, Reading, spool
+from rankfold.data.read.bad_rows import BadRows
+from rankfold.data.read.reading import Reading, spool
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 25])

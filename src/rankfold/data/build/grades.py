@@ -13,8 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankfold.data.build import features
+from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.columns import listing
-from rankfold.data.read.reading import LINE, BadRows
+from rankfold.data.read.reading import LINE
 from rankfold.data.read.results import RawRows
 from rankfold.data.read.values import TEXT_TYPES
 from rankfold.errors import UserError

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from rankfold import storage
 from rankfold.data.build import features
 from rankfold.data.build.grades import as_words, canonical, to_numbers
+from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.columns import listing
 from rankfold.data.read.graded_rows import RowOptions, check_not_empty, read_all
 from rankfold.data.read.images import ImageShape
-from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.data.read.reading import LINE, Reading
 from rankfold.data.read.results import RawRows
 from rankfold.errors import UserError
 from rankfold.types import Columns, Graded

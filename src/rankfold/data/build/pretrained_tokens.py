@@ -73,6 +73,6 @@ def encoder_of(tokenizer: str) -> Callable[[Iterable[str]], Iterator[list[int]]]
         cleaned = [text.encode("utf-8", "replace").decode() for text in texts]
         encoded = opened(tokenizer).encode_batch_fast(cleaned, add_special_tokens=True)
         both = zip(cleaned, encoded, strict=True)
-        return (list(found.ids) if text.strip() else [] for text, found in both)
+        return (list(tokens.ids) if text.strip() else [] for text, tokens in both)
 
     return encode

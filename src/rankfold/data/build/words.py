@@ -109,10 +109,10 @@ def script_of(letter: str) -> str:
 # ---------------------------------------------------------------------------------- scripts
 
 
-def _forms(found: list[str], word: re.Pattern[str]) -> list[str]:
-    """Words that may have symbols: their parts, each with its pairs of syllables, then they."""
+def _forms(words: list[str], word: re.Pattern[str]) -> list[str]:
+    """The parts of words that may have symbols, with pairs of syllables, and the words."""
     forms: list[str] = []
-    for one in found:
+    for one in words:
         parts = word.findall(one)
         for part in parts:
             forms.append(part)

@@ -29,7 +29,7 @@ class Dialect:
 
     @property
     def missing_keys(self) -> Sequence[str]:
-        """The words that are no key."""
+        """The words that stand for a missing key."""
         return MISSING if self.missing is None else self.missing
 
     def plain(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -14,9 +14,10 @@ import polars as pl
 import torch
 
 from rankfold.data.read import arrays, images, keel, memory
+from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.columns import USUAL_NAMES, find_usual, listing
 from rankfold.data.read.files import expand, home_of
-from rankfold.data.read.reading import LINE, ROWS_SHOWN, BadRows, Reading, Taken
+from rankfold.data.read.reading import LINE, ROWS_SHOWN, Reading, Taken
 from rankfold.data.read.results import RawRows
 from rankfold.data.read.tables import collect, holds_parquet, is_text, read_columns, row_lines
 from rankfold.data.read.values import (

@@ -11,10 +11,11 @@ import polars as pl
 
 from rankfold import storage
 from rankfold.data.read import memory, record_reader
+from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.columns import find_usual, listing
 from rankfold.data.read.dialect import DEFAULT_DIALECT, Dialect
 from rankfold.data.read.files import base_suffix, expand
-from rankfold.data.read.reading import LINE, BadRows, Reading
+from rankfold.data.read.reading import LINE, Reading
 from rankfold.data.read.results import KeyedTable, TextTable
 from rankfold.data.read.tables import collect, holds_parquet, is_text, read_columns
 from rankfold.data.read.values import TEXT_TYPES, canonical, check_distinct, keys_of, text_columns

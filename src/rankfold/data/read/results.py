@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.data.read.reading import BadRows
+from rankfold.data.read.bad_rows import BadRows
 from rankfold.errors import UserError
 from rankfold.types import Texts, Vocabulary
 

@@ -19,6 +19,7 @@ import polars as pl
 
 from rankfold import storage
 from rankfold.data.read import record_reader, times, values
+from rankfold.data.read.bad_rows import PLACES_SHOWN
 from rankfold.data.read.columns import (
     USUAL_NAMES,
     PairColumns,
@@ -29,7 +30,7 @@ from rankfold.data.read.columns import (
 )
 from rankfold.data.read.dialect import words_of
 from rankfold.data.read.files import base_suffix, lines, open_binary
-from rankfold.data.read.reading import LINE, PLACES_SHOWN, ROWS_SHOWN, Reading, Taken
+from rankfold.data.read.reading import LINE, ROWS_SHOWN, Reading, Taken
 from rankfold.errors import UserError
 
 T = TypeVar("T")

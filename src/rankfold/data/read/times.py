@@ -54,7 +54,7 @@ def guess(frame: pl.LazyFrame, name: str, wanted: str | None, where: str) -> str
 
 
 def seconds(column: pl.Expr, form: str | None) -> pl.Expr:
-    """Text as seconds since 1970, null where it is no time; numbers are kept."""
+    """Text as seconds since 1970, null where it is not a time; numbers are kept."""
     text = column.str.strip_chars()
     number = text.cast(pl.Float64, strict=False)
     if form is not None:

@@ -111,7 +111,7 @@ def key(column: pl.Expr, dtype: pl.DataType, where: str) -> pl.Expr:
 
 
 def number(column: pl.Expr, dtype: pl.DataType, where: str, decimal: str = ".") -> pl.Expr:
-    """Grades in single precision, null where they are no numbers."""
+    """Grades in single precision, null where they are not numbers."""
     if dtype in TEXT_TYPES:
         text = plain_number(column.cast(pl.String).str.strip_chars(), decimal)
         return text.cast(pl.Float64, strict=False).cast(pl.Float32)

@@ -121,7 +121,7 @@ def _checked(path: Path, side: str, keys: Any, given: Any) -> KeyedVectors:
 
 
 def _as_rows(what: str, given: Any) -> NDArray[np.float32]:
-    """[n, D]; a UserError for vectors of different lengths, or what is no number."""
+    """[n, D]; a UserError for vectors of different lengths, or values that are not numbers."""
     if isinstance(given, pl.Series):
         widths = given.list.len() if isinstance(given.dtype, pl.List) else None
         if widths is not None and widths.n_unique() > 1:

@@ -39,7 +39,7 @@ class Explanation(NamedTuple):
 
     contributions: list[Contribution]
     rest: float
-    exact: bool  # False: the score is no sum over the candidates or words
+    exact: bool  # False: the score is not a sum over the candidates or words
 
     def to_json(self) -> dict[str, Any]:
         """As an entry of a result."""
@@ -119,7 +119,7 @@ def _parts(
         return opened.parts(history.to(device), ids.to(device)).cpu(), True
     if opened.histories is None and opened.search_histories is None:
         raise UserError(
-            f"{ranker.model.method} cannot explain: it does not know its queries by histories",
+            f"{ranker.model.method} cannot explain its results: its queries are not histories",
             hint="fit a method that answers histories, such as rg2, ease or ials",
         )
     if history.n_pairs == 1:

@@ -76,7 +76,7 @@ def mean_of(values: Tensor) -> Figure:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """The ends of the 95% score interval of a share of n: what it may be in all that n are from."""
+    """The ends of the 95% score interval of a share in a sample of n."""
     spread = _NORMAL**2 / n
     middle = (share + spread / 2) / (1 + spread)
     half = math.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)

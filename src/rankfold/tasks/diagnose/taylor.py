@@ -140,8 +140,8 @@ def _result(values: dict[float, dict[str, Tensor]], spreads: Tensor) -> Diagnosi
         "or RGx follows the softmax loss."
         if close
         else f"These scores (spread {spread:.3g}) are beyond the expansion, {until}: RG2 and RGx "
-        "are losses of their own here, so compare them with softmax on validation and do not "
-        "expect the same scores."
+        "are different losses here: compare them with softmax on validation, and expect other "
+        "scores."
     )
     details = {
         "factors": list(values),

@@ -59,7 +59,7 @@ def _tuning(plan: ComparePlan) -> str:
 def _seconds(
     plan: ComparePlan, done: Mapping[str, Sequence[float]], left: int
 ) -> tuple[float | None, str | None]:
-    """The time that is left, as far as earlier fits or a budget say it."""
+    """The remaining time, where earlier fits or a budget give it."""
     if left == 0:
         return 0.0, "all fits are done"
     if plan.seconds is not None:

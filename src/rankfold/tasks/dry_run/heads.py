@@ -55,7 +55,7 @@ class Heads:
         self.share = min(share, self.share) if known else None  # type: ignore[type-var]
 
     def estimate(self, n: float) -> float | None:
-        """For all rows what is ``n`` for the heads."""
+        """``n`` of the heads, scaled up to all rows."""
         return None if self.share is None else n / self.share
 
 

@@ -181,10 +181,10 @@ def _with_probabilities(plan: FitPlan, model: Model | None) -> Model | None:
     if len(rows) == 0:
         return model
     searcher, truth = _make_ranker(plan, model).searcher, judge.truth.select(rows)
-    found = searcher.of_queries(rows, probabilities.DEPTH, Filter(judge.hidden(rows)))
-    found = TopK(found.ids.cpu(), found.scores.cpu())
-    right = hits(truth, torch.arange(len(rows)), found.ids.clamp(min=0))
-    note = probabilities.learn(found, right & (found.ids >= 0))
+    top = searcher.of_queries(rows, probabilities.DEPTH, Filter(judge.hidden(rows)))
+    top = TopK(top.ids.cpu(), top.scores.cpu())
+    right = hits(truth, torch.arange(len(rows)), top.ids.clamp(min=0))
+    note = probabilities.learn(top, right & (top.ids >= 0))
     return replace(model, notes={**model.notes, probabilities.NOTE: note} if note else model.notes)
 
 
