@@ -11,7 +11,6 @@ from rankfold import config
 from rankfold.errors import UserError
 
 
-@dataclass(frozen=True, kw_only=True)
 class Options(config.Settings):
     width: int = 64
     reg: float = 0.1
@@ -114,7 +113,6 @@ def test_numbers_keep_their_spelling() -> None:
 REGISTRY = {"softmax": 1, "bpr": 2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Declaring(config.Settings):
     width: int = config.setting(64, at_least=1, help="length of the vectors")
     share: float | None = config.setting(0.5, above=0, below=1, help="a share")
@@ -123,7 +121,6 @@ class Declaring(config.Settings):
     inner: Literal["cg", "cholesky"] = config.setting("cg", help="the solver")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Inheriting(Declaring):
     width: int = 128
     inner: Literal["cholesky"] = "cholesky"

@@ -1,6 +1,5 @@
 """Settings: frozen dataclasses whose fields declare their bounds, choices and help.
 
-    @dataclass(frozen=True, slots=True, kw_only=True)
     class Config(Settings):
         width: int = setting(64, at_least=1, help="length of the vectors")
         loss: str = setting("bpr", choices=LOSSES, help="the loss to minimise")
@@ -20,11 +19,21 @@ import warnings
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from rankfold.errors import UserError
 
@@ -81,16 +90,22 @@ def setting(
     return field(default=default, metadata={_DECLARED: Declared(help, choices, bounds, check)})
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 class Settings:
-    """Base class of every config: checks the declarations of its fields.
+    """Base class of every config: a frozen dataclass that checks the declarations of its fields.
 
     A config with a rule across fields overrides ``__post_init__``, which then calls ``check``. A
     setting that is used only with one value of another is declared in ``used_with``, to which
     subclasses add: ``{"nu": ("regulariser", "frequency")}``. None: never used.
     """
 
-    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     used_with: ClassVar[Mapping[str, tuple[str, str] | None]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if "__dataclass_fields__" in vars(cls):
+            raise TypeError(f"{cls.__name__} is a dataclass as a Settings: remove the decorator")
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         check(self)

@@ -1,7 +1,6 @@
 """A command has an option for each declared setting."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from inspect import signature
 from typing import Any, get_args
 
@@ -13,7 +12,6 @@ from rankfold.cli.options import given, with_settings
 from rankfold.config import Settings, setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
     k: int = setting(3, help="how many")
     rate: float | None = setting(None, help="a rate")

@@ -1,6 +1,6 @@
 """Every method refuses meaningless settings before it begins, with a hint."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal
 
 import pytest
@@ -116,7 +116,6 @@ def test_every_setting_above_exists() -> None:
 
 
 def test_a_setting_without_values_above_is_tested_at_its_bounds() -> None:
-    @dataclass(frozen=True, slots=True, kw_only=True)
     class New(Settings):
         share: float = setting(0.5, above=0, at_most=1, help="a share")
         number: int = setting(3, at_least=1, help="a number")

@@ -1,7 +1,7 @@
 """The loop: its objective, its stops, and that a resumed run equals an uninterrupted one."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -25,7 +25,6 @@ TRAINED = [  # on pairs; methods for graded rows have separate contracts
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plain(Training):
     """The loop's own settings."""
 

@@ -4,7 +4,7 @@ The command line reads them from here, so this module imports neither torch nor 
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,6 @@ _DUPLICATES = _RegistryNames("rankfold.data.build.pairs", "DUPLICATES")
 _TOKEN_KINDS = _RegistryNames("rankfold.data.build.tokens", "KINDS")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions(Settings):
     """How tables of text are written."""
 
@@ -80,10 +79,7 @@ class TableOptions(Settings):
         return Dialect(mark, self.decimal, listed, getattr(self, "time_format", None))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation(TableOptions):
-    """The options of ``prepare``."""
-
     source: str | None = setting(
         None, choices=_SOURCES, help="a public data set by name; see the guide"
     )

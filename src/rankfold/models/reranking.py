@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,7 +27,6 @@ Find = Callable[[int, Filter, bool], TopK]
 """The best candidates by score: how many, after which filter, and whether seen ones count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules(Settings):
     """How lists depart from the order of scores. By default they do not."""
 

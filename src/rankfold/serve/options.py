@@ -1,14 +1,11 @@
 """The options of ``rankfold serve``."""
 
-from dataclasses import dataclass
-
 from rankfold.config import Settings, setting
 from rankfold.serve.limits import Limits
 
 _LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions(Settings):
     """Where the server listens, and what it gives to requests."""
 

@@ -4,7 +4,7 @@ This module imports neither torch nor polars: the command line reads its help te
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ PATIENCE = (
 _DEVICE = f"the device to compute on: {', '.join(_DEVICES)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FitOptions(Settings):
     """The options of ``fit`` that every method has."""
 
@@ -72,10 +71,7 @@ class FitOptions(Settings):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions(Settings):
-    """The options of ``tune``."""
-
     out: str | Path = setting(MISSING, help="folder of the search; an existing search is resumed")
     trials: int | None = setting(
         None, at_least=1, help="maximum number of trials; default: 20 without a budget"
@@ -92,10 +88,7 @@ class TuneOptions(Settings):
     report: Callable[[str, float], None] = setting(shown, help="called after each step")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompareOptions(Settings):
-    """The options of ``compare``."""
-
     protocol: str | None = setting(None, help="a published comparison, whose options are defaults")
     out: str | Path = setting(
         MISSING, help="folder of the results; an existing comparison is resumed"
@@ -128,7 +121,6 @@ class CompareOptions(Settings):
     progress: Callable[[str, float], None] = setting(shown, help="called after each step")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty(Settings):
     """The intervals and calibration curves of graded rows."""
 
@@ -159,7 +151,6 @@ class Certainty(Settings):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RankOptions(Settings):
     """The options of ``predict`` for a model that ranks. A column that is None is guessed."""
 
@@ -184,7 +175,6 @@ class RankOptions(Settings):
     strict: bool = setting(False, help="refuse unknown queries and bad rows")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GradeOptions(Settings):
     """The options of ``predict`` for a model that grades."""
 

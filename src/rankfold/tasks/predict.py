@@ -1,7 +1,7 @@
 """Ranked lists for many queries, or grades for many rows: files in, one file out."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from rankfold.notebook import shown
 from rankfold.tasks.options import GradeOptions, RankOptions
 from rankfold.types import Progress, Tabular, TopK
 
-T = TypeVar("T")
+S = TypeVar("S", bound=config.Settings)
 ROWS_SHOWN = 20  # in a notebook
 BLOCK_BYTES = 2**28  # of results at a time
 
@@ -93,7 +93,7 @@ def predict(
     model = model if isinstance(model, Ranker | Grader) else load(model)
     if out is not None:
         check_file(Path(out))
-    names = [name for name in options if name in TableOptions.__slots__]
+    names = [name for name in options if name in _names(TableOptions)]
     written = config.build(TableOptions, {name: options.pop(name) for name in names})
     with storage.scratch() as scratch:
         reading = Reading(scratch, progress=progress, dialect=written.dialect)
@@ -143,12 +143,12 @@ def _as_files(inputs: Any, scratch: Path) -> Sequence[str | Path]:
     return [path]
 
 
-def _options(kind: type[T], options: dict[str, Any]) -> T:
+def _options(kind: type[S], options: dict[str, Any]) -> S:
     """The options of a model; those of the other kind of model are a UserError."""
     grades = kind is GradeOptions
     other = RankOptions if grades else GradeOptions
     for name in options:
-        if name in other.__slots__ and name not in kind.__slots__:  # type: ignore[attr-defined]
+        if name in _names(other) and name not in _names(kind):
             purpose, does = ("rank", "grades rows") if grades else ("grade", "ranks candidates")
             flag = "-k" if name == "k" else f"--{name.replace('_', '-')}"
             raise UserError(
@@ -156,6 +156,10 @@ def _options(kind: type[T], options: dict[str, Any]) -> T:
                 hint=f"leave {flag} out",
             )
     return config.build(kind, options)
+
+
+def _names(kind: type[config.Settings]) -> list[str]:
+    return [one.name for one in fields(kind)]
 
 
 def _grade(

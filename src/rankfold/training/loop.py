@@ -29,7 +29,6 @@ PAUSE_SECONDS = 1.0  # seconds of training after which a step inside an epoch is
 _LOSS_CHECK_BATCHES = 64  # batches between two checks of the losses: a check waits for the GPU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Training(Settings):
     """Settings of every method that is trained by gradients."""
 

@@ -7,7 +7,7 @@ than the solution, by over-relaxation.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -44,7 +44,6 @@ RG_GRID = Choices((1.0, 0.5, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0))  # of [rg2], a
 Start = Literal["random", "spectral"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AlsConfig(Settings):
     """Settings of every method that is solved by alternating least squares."""
 

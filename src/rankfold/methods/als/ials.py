@@ -1,6 +1,6 @@
 """WRMF [hu2008] and iALS [rendle2022]: a square for each pair and a small one for every other."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from rankfold.config import setting
@@ -12,10 +12,7 @@ from rankfold.types import Choices, Range
 _MAX_BACKGROUND = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _WrmfConfig(AlsConfig):
-    """Settings of ``wrmf``."""
-
     alpha: float | None = setting(
         None, at_least=0, help="confidence of a pair is 1 + alpha; none: by noise and validation"
     )
@@ -28,10 +25,7 @@ class _WrmfConfig(AlsConfig):
         return replace(self, alpha=alpha, reg=reg if self.reg is None else self.reg)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _IalsConfig(AlsConfig):
-    """Settings of ``ials``."""
-
     background: float | None = setting(
         None,
         at_least=0,

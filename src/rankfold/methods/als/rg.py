@@ -4,7 +4,7 @@ RGx has the interaction term of the softmax, exactly. The sampled softmax enters
 the negatives.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 from rankfold.config import setting
@@ -38,7 +38,6 @@ _SAMPLED: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _WeightedConfig(AlsConfig):
     """Settings of ``rg2-weighted``. The authors' code uses ``beta`` in RGx alone."""
 
@@ -61,15 +60,11 @@ class _WeightedConfig(AlsConfig):
         return replace(self, alpha=alpha, reg=noise.reg if self.reg is None else self.reg)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _RgxConfig(_WeightedConfig):
-    """Settings of ``rgx``."""
-
     steps: int = 3
     used_with: ClassVar = {"beta": ("variant", "released")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _SampledConfig(AlsConfig):
     """Settings of ``rg2-sampled`` and ``rgx-sampled``."""
 

@@ -7,7 +7,7 @@ any methods and any history.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Any
 
@@ -51,10 +51,7 @@ _NUMBERS = 6  # of all scores at a time: of both parts, their sum and what they 
 _MOST_QUERIES = 512  # at a time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
-    """Settings of ``blend``."""
-
     first: str = setting("rg2", help="a method that answers histories")
     second: str = setting("ease", help="another method that answers histories")
     settings: str = setting("{}", help='settings of both methods, as JSON: {"rg2": {"rank": 64}}')

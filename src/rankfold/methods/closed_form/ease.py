@@ -6,7 +6,7 @@ does.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import torch
@@ -43,7 +43,6 @@ _SPARSE = 500  # a pair costs as much in N solutions as this many entries in an 
 SEARCH_COLUMNS = 10_000  # the choice of the settings costs as much as so many exact solutions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
     """Settings of ``ease``.
 

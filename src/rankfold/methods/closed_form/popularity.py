@@ -1,7 +1,6 @@
 """Popularity: every query gets the candidates that most queries chose. The baseline."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
@@ -9,7 +8,6 @@ from rankfold.config import Settings
 from rankfold.types import Dataset, Method, Model, Opened, Run, Step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PopularityConfig(Settings):
     """``popularity`` has no settings."""
 

@@ -1,7 +1,6 @@
 """PureSVD: the best approximation of the pairs themselves; [cremonesi2010]."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -17,10 +16,7 @@ from rankfold.solvers.shards import Shards
 from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PureSvdConfig(Settings):
-    """Settings of ``puresvd``."""
-
     width: int = setting(64, at_least=1, help="length of the vectors")
     tolerance: float = setting(0.01, above=0, below=1, help="largest residual at the end")
     weights: Literal["none", "grade"] = setting("none", help="grade: grades are the values")

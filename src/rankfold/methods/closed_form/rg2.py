@@ -5,7 +5,6 @@ decomposition of small rank leaves out.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -22,7 +21,6 @@ from rankfold.solvers.spectral import expected_share
 from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, Step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
     """Settings of ``rg2``.
 

@@ -1,7 +1,6 @@
 """RG2 exactly as the paper states it, by one decomposition or by alternating least squares."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -17,7 +16,6 @@ from rankfold.solvers.shards import Shards
 from rankfold.types import Comm, Dataset, Interactions, Method, Model, Opened, Range, Run, Step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlainConfig(alternating.AlsConfig):
     """Settings of ``rg2-plain``; those of sweeps are used by solver=als alone."""
 

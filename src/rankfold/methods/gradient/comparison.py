@@ -5,7 +5,7 @@ named combination; ``sampled`` takes any.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -51,7 +51,6 @@ PAPER_SPACE: Space = {  # [rg2], appendix B.3: 12 points
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonConfig(model.EncoderConfig):
     """Settings of every method that compares a chosen candidate with sampled ones."""
 
@@ -73,13 +72,12 @@ class ComparisonConfig(model.EncoderConfig):
                 )
 
     def for_data(self, rows: Interactions, comm: Comm) -> Self:
-        settled = super(ComparisonConfig, self).for_data(rows, comm)
+        settled = super().for_data(rows, comm)
         if self.table == "float16":
             return replace(settled, optimiser="row-adam")
         return settled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UniformConfig(ComparisonConfig):
     """Settings of the methods with uniform negatives."""
 

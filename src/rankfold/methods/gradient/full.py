@@ -1,7 +1,6 @@
 """Compare the choices of a query with all candidates, by gradient descent."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -17,7 +16,6 @@ from rankfold.training.loop import Task, train
 from rankfold.types import Batch, Dataset, FullLoss, Interactions, Method, Run, Step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FullConfig(model.EncoderConfig):
     """Settings of ``softmax`` and ``sparsemax``. A batch has queries with all their choices."""
 
@@ -38,10 +36,7 @@ class FullConfig(model.EncoderConfig):
         return n_queries
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _AnyFullConfig(FullConfig):
-    """Settings of ``full``."""
-
     loss: str = setting("softmax", choices=FULL_LOSSES, help="the loss to minimise")
 
 

@@ -1,7 +1,7 @@
 """The encoder of the gradient-trained methods, and the model that it exports."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -48,7 +48,6 @@ TOWERS: Mapping[Side, str] = {"query": "query_tower.", "candidate": "tower."}
 """The prefix of the names of a side's tower in a model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig(Training):
     """Settings of vectors and scores."""
 

@@ -1,7 +1,6 @@
 """RG2 or RGx on any encoder by Newton's method: few steps, each on all pairs; [rg2]."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor, nn
@@ -19,10 +18,7 @@ from rankfold.types import Dataset, Interactions, Method, Range, Run, Step
 _STATE = ("params", "gradient", "direction", "loss", "damping")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
-    """Settings of ``rg2-newton``."""
-
     width: int = setting(64, at_least=1, help="length of the vectors")
     encoder: Literal["tables", "towers"] = setting(
         "tables", help="tables: a vector per row; towers: also features"

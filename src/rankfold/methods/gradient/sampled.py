@@ -1,6 +1,5 @@
 """The combinations of a loss, a sampler and a correction that have a name, and ``sampled``."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rankfold.config import setting
@@ -25,14 +24,10 @@ from rankfold.types import Choices, Range
 _POPULARITY_SPACE = {**SPACE, "popularity": Choices(("count", "log", "power"))}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _SharedConfig(UniformConfig):
-    """Settings of ``sampled-softmax``."""
-
     negatives: int = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InBatchConfig(ComparisonConfig):
     """Settings of ``ssl``: the candidates of a batch are the negatives."""
 
@@ -43,24 +38,19 @@ class InBatchConfig(ComparisonConfig):
     DECAY: ClassVar[float] = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _StreamingConfig(InBatchConfig):
-    """Settings of ``g-tower``."""
-
     rate: float = setting(RATE, above=0, at_most=1, help="how fast its counters learn; per batch")
     hash_size: int | None = setting(
         None, at_least=2, help="cells in each of its five arrays; none: about 5,000, as published"
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _CorrectedConfig(InBatchConfig):
     """Settings of ``ssl-pop`` and ``mns``: corrected for how often a candidate is in a batch."""
 
     popularity: PopularityMode = setting("count", help="by count, its logarithm, or its power 0.75")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _ResampledConfig(_CorrectedConfig):
     """Settings of ``bir``: negatives picked from the batch by their scores."""
 
@@ -74,7 +64,6 @@ class _ResampledConfig(_CorrectedConfig):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CachedConfig(_ResampledConfig):
     """Settings of ``xir``: half of the picks come from a cache of earlier picks."""
 
@@ -84,10 +73,7 @@ class CachedConfig(_ResampledConfig):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _AnyConfig(ComparisonConfig):
-    """Settings of ``sampled``."""
-
     loss: str = setting("softmax", choices=LOSSES, help="the loss to minimise")
     sampler: str = setting("in-batch", choices=SAMPLERS, help="where negatives come from")
     proposed: str = setting("all", choices=CORRECTIONS, help="score correction, except bir and xir")

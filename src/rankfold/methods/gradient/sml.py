@@ -1,7 +1,7 @@
 """SML: metric learning with a learnt margin per query and per candidate; [li2020]."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -30,10 +30,7 @@ from rankfold.types import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SmlConfig(comparison.UniformConfig):
-    """Settings of ``sml``."""
-
     lr: float = 0.003
     weight_decay: float = 0.0
     candidate_weight: float = setting(0.1, at_least=0, help="weight of the candidate's margin (w1)")

@@ -1,7 +1,6 @@
 """UIB: each choice above the query's own boundary, random candidates below it; [zhuo2022]."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +15,7 @@ from rankfold.training.loop import Task, train
 from rankfold.types import Batch, Dataset, Run, Step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UibConfig(comparison.UniformConfig):
-    """Settings of ``uib``."""
-
     margin: float | None = setting(
         None, at_least=0, help="distance to the boundary that costs nothing; none: logistic loss"
     )

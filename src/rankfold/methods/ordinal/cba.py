@@ -1,7 +1,6 @@
 """CBA: the best true-positive rate at a low false-positive rate, for ordered grades; [cba]."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -17,7 +16,6 @@ from rankfold.samplers.cba_cache import CrossBatchCache
 from rankfold.types import Range
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CbaConfig(training.GradedConfig):
     """The negatives around the tolerated rate count."""
 

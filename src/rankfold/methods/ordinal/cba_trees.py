@@ -4,7 +4,6 @@ The trees see all rows in each round, so the ranks of the negatives are exact an
 """
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -23,7 +22,6 @@ from rankfold.types import Dataset
 _LEAST = 10  # negatives above the highest rate that the number of rounds is chosen by
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CbaTreesConfig(TreesConfig):
     """The negatives around the tolerated rate count more."""
 

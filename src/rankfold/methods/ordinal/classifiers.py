@@ -4,7 +4,6 @@ In the formulas G grades are 0..G-1, y is a row's grade, p_g the probability of 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,6 @@ _MIN_MISSING = 1e-6  # smallest 1 - p_y in the focal loss
 Losses = Callable[[Tensor, Tensor, Any], Tensor]  # of outputs [B, O], grades [B], settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FocalConfig(training.GradedConfig):
     """Cross-entropy that gives less weight to rows that are already well classified."""
 

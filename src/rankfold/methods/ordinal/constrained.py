@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,6 @@ from rankfold.types import Range
 _MAX_DUAL = 1e5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _ConstrainedConfig(training.GradedConfig):
     """A bound on the false-positive rate."""
 

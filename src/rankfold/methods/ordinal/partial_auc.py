@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +13,6 @@ from rankfold.methods.ordinal import training
 from rankfold.types import Range
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartialAucConfig(training.GradedConfig):
     """Hard negatives count more."""
 

@@ -33,7 +33,6 @@ _ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of th
 BLOCK_BYTES = 2**28  # of the first layer's outputs for images
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GradedConfig(Training):
     """The settings that all ordinal methods share."""
 

@@ -4,7 +4,7 @@ A tree per threshold and round, against a logistic loss per threshold: is the gr
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,7 +31,6 @@ _DEFAULT_ROUNDS = 200  # where no validation rows choose
 _SMALL = 1e-6  # differences of outputs below it: the slope is the derivative
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TreesConfig(Settings):
     """The size and the number of the trees."""
 

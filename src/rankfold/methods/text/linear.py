@@ -6,7 +6,7 @@ candidates with few texts.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from itertools import product
 from time import perf_counter
@@ -47,7 +47,6 @@ _DRAWN = 2**10  # texts drawn for a block
 _HARDEST = 20  # texts per candidate that join after the first search
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(nearby.Config):
     """The settings of text-neighbours, and of the classifiers."""
 

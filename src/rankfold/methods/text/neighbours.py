@@ -5,7 +5,7 @@ so that a query reads only texts that share a word with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -40,7 +40,6 @@ BLOCK_BYTES = 2**26  # of the scores of a block
 _LIST_PARTS = ("offsets", "texts", "weights")  # tensors of inverted lists in a model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
     """How many texts are near, and the weight of the candidates' own texts."""
 

@@ -6,7 +6,6 @@ be the largest. The recommendation is the smallest batch whose difference to the
 95% interval, by a bootstrap over queries.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from rankfold.types import Progress
 _METHODS = ("ssl-pop", "bir")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeConfig(Settings):
     batches: str = setting("256,512,1024,2048", help="batch sizes, ascending", check=sizes_of)
     epochs: int = setting(4, at_least=1, help="epochs of every fit")

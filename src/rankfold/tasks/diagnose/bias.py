@@ -18,7 +18,6 @@ Its proof takes sum_B e^s, whose mean is |B| sum_N p e^s, for Z. So the estimato
 softmax(s), its bias does not fall to 0, and the bound fails where its terms are small.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -36,7 +35,6 @@ from rankfold.types import Progress
 _FORMS = ("appendix", "released")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BiasConfig(Settings):
     queries: int = setting(16, at_least=2, help="queries with training pairs, drawn by the seed")
     batches: str = setting("64,256,1024,4096", help="batch sizes, ascending", check=sizes_of)

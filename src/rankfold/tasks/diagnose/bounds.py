@@ -32,7 +32,6 @@ Claim 17: the ramp loss is at least 1 - P@k. Claim 18: so is the likelihood loss
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -56,7 +55,6 @@ Gap = Callable[[float], float]
 """The bound on a risk's gap for a number of documents or labels."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BoundsConfig(Settings):
     queries: int = setting(500, at_least=2, help="documents with labels, drawn by the seed")
     margin: float = setting(0.1, above=0, help="gamma: the margin of the ramp")

@@ -14,7 +14,6 @@ most the exact risk R, and approaches it as the scores converge, if::
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -36,7 +35,6 @@ _SAMPLES = 1000  # of a bootstrap
 _BLOCK = 2**22  # pairs in memory at a time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionsConfig(Settings):
     rows: int = setting(2000, at_least=2, help="rows of the split, drawn by the seed")
     rate: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")

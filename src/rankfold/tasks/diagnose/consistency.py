@@ -13,7 +13,6 @@ On held-out pairs, r has a query's held-out candidates, and those it has seen ar
 planted part has no model: r are probabilities that fall as 1 / k, and f is r with normal noise.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -30,7 +29,6 @@ _MAX_DOTS = 300  # queries in the chart
 _LEVELS, _REPEATS = 9, 20  # of noise, in the planted part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsistencyConfig(Settings):
     queries: int = setting(500, at_least=2, help="queries with training pairs, drawn by the seed")
     planted: int = setting(1000, at_least=2, at_most=10**6, help="candidates of the planted part")

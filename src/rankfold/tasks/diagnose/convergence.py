@@ -16,7 +16,6 @@ mu and L are the smallest and the largest curvature of a vector at the optimum.
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -46,7 +45,6 @@ _POLISH = 4  # sweeps after the decomposition, which is in single precision
 _BUDGET = 2**28
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConvergenceConfig(Settings):
     queries: int = setting(1000, at_least=2, help="queries with training pairs, drawn by the seed")
     width: int = setting(16, at_least=1, help="length of the vectors")

@@ -37,7 +37,6 @@ from rankfold.types import Interactions, Progress
 _MAX_QUERIES = 200_000  # whose held-out pairs are bootstrapped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GeneralisationConfig(Settings):
     delta: float = setting(0.05, above=0, below=1, help="the chance that the bound is exceeded")
 

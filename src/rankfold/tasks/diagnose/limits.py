@@ -11,8 +11,6 @@ three distributions over all candidates::
 by the total variation, half of the sum of absolute differences.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -27,7 +25,6 @@ from rankfold.types import Progress
 TARGETS = ("s", "2s", "s + log pop")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig(Settings):
     queries: int = setting(8, at_least=2, help="queries with training pairs, drawn by the seed")
     batches: str = setting("64,256,1024,4096,16384", help="batch sizes, ascending", check=sizes_of)

@@ -12,7 +12,6 @@ because the scale of the scores differs: with n = 1 the targets are at most 1.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,7 +33,6 @@ _DEPTH = 10  # of the compared lists
 _CLOSE = 0.9  # of the lists in common
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NegativesConfig(Settings):
     queries: int = setting(2000, at_least=2, help="queries with training pairs, drawn by the seed")
     width: int = setting(16, at_least=1, help="length of the vectors")

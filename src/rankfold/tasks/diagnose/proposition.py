@@ -15,7 +15,6 @@ keep moving one way.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -32,7 +31,6 @@ _SAMPLES = 1000  # of a bootstrap
 _LEAST = 8  # increments of a row at the longest time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PropositionConfig(Settings):
     rows: int = setting(100, at_least=2, help="training rows whose ranks are followed")
     others: int = setting(400, at_least=1, help="training rows to rank them among")

@@ -8,7 +8,6 @@ negatives whose true rank is at most twice the rate.
 """
 
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,7 +37,6 @@ _MAX_DOTS = 300  # rows in the chart
 ROUNDING = 1e-9  # tolerance for sums of weights in another order
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RanksConfig(Settings):
     rows: int = setting(1000, at_least=1, help="training rows to track, drawn by the seed")
 

@@ -3,8 +3,6 @@
 Figure 3 of [cba]: scores of positives are normal around .7, those of negatives around .3.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,6 @@ from rankfold.types import Progress
 _POSITIVE, _NEGATIVE = 0.7, 0.3  # means of the scores
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SurrogateConfig(Settings):
     scores: int = setting(1020, at_least=1, help="positive scores, and as many negative ones")
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")

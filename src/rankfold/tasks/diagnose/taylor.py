@@ -12,7 +12,6 @@ be compared.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,7 +27,6 @@ _GOOD = 0.1  # relative error of a gradient that counts as close
 _BISECTIONS = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaylorConfig(Settings):
     queries: int = setting(200, at_least=2, help="queries with training pairs, drawn by the seed")
     smallest: float = setting(1e-5, above=0, help="smallest factor of the scores")

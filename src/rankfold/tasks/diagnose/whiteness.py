@@ -3,8 +3,6 @@
 The Gaussian weights of negatives around the tolerated rate are derived from it.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -19,7 +17,6 @@ _SIGNIFICANCE = 0.05
 _MOST = 0.9  # of the windows: then they count as white noise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WhitenessConfig(Settings):
     rows: int = setting(200, at_least=1, help="training rows whose mean rank is tracked")
     others: int = setting(300, at_least=1, help="training rows to rank them among")

@@ -1,6 +1,6 @@
 """The settings of SiameseXML, and the defaults that depend on the data."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, Self, TypeVar
 
 from rankfold.config import Settings, setting
@@ -15,7 +15,6 @@ _MANY_DOCUMENTS = 250_000
 _JOINT_EPOCHS, _MOST_JOINT_EPOCHS, _JOINT_STEPS = 4, 8, 350
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModulesConfig(Settings):
     """The settings that the whole family shares."""
 
@@ -42,7 +41,6 @@ class ModulesConfig(Settings):
     precision: Literal["float32", "bfloat16"] = setting("float32", help="bfloat16 needs CUDA")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig(ModulesConfig):
     """The settings of encoders; most are for pretrained ones."""
 
@@ -73,7 +71,6 @@ class EncoderConfig(ModulesConfig):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SiameseConfig(EncoderConfig):
     """The best settings for a few minutes of training: one pool of candidates per batch."""
 
@@ -116,7 +113,6 @@ class SiameseConfig(EncoderConfig):
         return fill_defaults(self, int(comm.sum((rows.counts() > 0).sum())))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedConfig(ModulesConfig):
     """As in the authors' release; "open" marks what it leaves open."""
 

@@ -12,7 +12,7 @@ of ``words``.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -262,14 +262,12 @@ def _build_model(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _EnsembleConfig(SiameseConfig):
     """Three members."""
 
     members: int = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _PaperConfig(SiameseConfig):
     """As in the paper; "open" marks what it leaves open."""
 
