@@ -83,10 +83,9 @@ def command(
                 fit_and_add(method, data, add, **options) if add else fit(method, data, **options)
             )
     except KeyboardInterrupt:
-        hint = f"continue from {checkpoint} with --resume"
-        say.print(
-            f"stopped: {hint if has_checkpoint(checkpoint) else 'there is no checkpoint yet'}"
-        )
+        saved = f"continue from {checkpoint} with --resume"
+        hint = saved if has_checkpoint(checkpoint) else "there is no checkpoint yet"
+        say.print(f"stopped: {hint}")
         raise typer.Exit(INTERRUPTED) from None
     notes = fitted.model.notes
     if json:

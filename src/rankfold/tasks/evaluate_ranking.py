@@ -119,8 +119,7 @@ def evaluate_ranking(
         searcher.popularity = comm.sum(matched.train.candidate_counts())
     if given is None and searcher.opened.known is not None:  # its queries are what they chose
         matched = _with_histories(matched, ranker, data, split)
-    ranks = popularity_ranks(specs, searcher)
-    taste = train_taste(specs, matched.train)
+    ranks, taste = popularity_ranks(specs, searcher), train_taste(specs, matched.train)
     tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm, taste)
     groups = groups_of(counts) if strata else {}
     parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}

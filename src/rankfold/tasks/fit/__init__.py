@@ -143,20 +143,16 @@ def load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
     loaded = load(path)
     model = loaded.model
     saved = {
-        "is_chosen": True,
         **model.notes,
         **model.config,
         "method": model.method,
         **model.notes.get("asked", {}),
     }
-    settings = asdict(plan.settings)
-    if "asked" not in model.notes:  # an older model: settings left to the method are not recorded
-        settings = {key: value for key, value in settings.items() if value is not None}
     refit = plan.options.refit and plan.data.validation is not None
-    wanted = {"method": plan.name, **settings, "seed": plan.options.seed, "refit": refit}
+    own = {"seed": plan.options.seed, "refit": refit}
+    wanted = {"method": plan.name, **asdict(plan.settings), **own}
     wanted |= {"metric": plan.metric, "data": plan.data.fingerprint}
     if plan.data.kind == "graded":
-        saved.setdefault("calibration_share", 0.0)  # an older model
         wanted["calibration_share"] = plan.calibration_share
     difference = checkpoint.describe_difference(saved, wanted)
     if difference is None and saved["is_chosen"] != plan.is_chosen:
