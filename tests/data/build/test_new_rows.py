@@ -1,5 +1,6 @@
 """New rows for a fitted model."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,13 @@ def test_a_table_in_memory_equals_its_file(
 def test_columns_that_a_model_needs_are_named(patients: pl.DataFrame) -> None:
     with pytest.raises(UserError, match="no columns 'age', 'sex', which the model"):
         read_rows(patients.drop("age", "sex"), Columns(("age",), {"sex": ("m",)}))
+
+
+@pytest.mark.parametrize("age", [3.5e38, -1e308, math.inf, "1e39", " -inf "])
+def test_a_number_that_is_too_large_is_refused_with_its_place(age: float | str) -> None:
+    new = pl.DataFrame({"age": pl.Series([1, None, age], strict=False)})
+    with pytest.raises(UserError, match=r"between -3.4e\+38 and 3.4e\+38, got .*\(the table:3\)"):
+        read_rows(new, Columns(("age",), {}))
 
 
 @pytest.mark.parametrize(

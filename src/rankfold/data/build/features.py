@@ -133,10 +133,10 @@ def doubt(column: pl.Series, places: pl.Series | None = None) -> str | None:
     return "its numbers are text" if fractions.any() else None
 
 
-def too_large(column: pl.Series) -> int:
-    """How many numbers are infinite or beyond the range of Float32; they count as missing."""
+def too_large(column: pl.Series) -> pl.Series:
+    """Which numbers are infinite or beyond the range of Float32."""
     numbers = _parse(column)[0] if column.dtype in TEXT_TYPES else column
-    return int(numbers.cast(pl.Float32).is_infinite().sum())
+    return numbers.cast(pl.Float32).is_infinite()
 
 
 def holds_dates(words: pl.Series) -> bool:

@@ -62,7 +62,7 @@ def assemble(graded: GradedRows, splits: split.Assignment, reading: Reading) -> 
     n_read = len(rows) + sum(entry["rows"] for entry in dropped)
     history = {"rows": n_read, "dropped": dropped, "left_out": left_out, "doubtful": doubtful}
     history["unknown"] = _unknown(rows, splits, columns, categories)
-    too_large = {name: features.too_large(rows.table[name]) for name in columns.numbers}
+    too_large = {name: int(features.too_large(rows.table[name]).sum()) for name in columns.numbers}
     history["too_large"] = {name: n for name, n in too_large.items() if n}
     schema = columns if columns.numbers or columns.levels else None
     history |= _leaks(graded, splits, parts, columns, reading)

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rankfold import storage
 from rankfold.data.build import features
@@ -71,6 +72,7 @@ def read_rows(
         raise UserError(f"bad rows: {'; '.join(used.bad.describe())}", hint="correct them")
     _check_columns(rows, known)
     numbers, categories = features.fill(rows.table, known, rows.name)
+    _check_sizes(rows, known, numbers)
     images = None
     if image_shape is not None:
         images = rows.images
@@ -103,6 +105,21 @@ def _check_columns(rows: RawRows, columns: Columns) -> None:
             "the model was fitted with",
             hint=f"{listing(names) if names else 'it has no columns'}; values may be empty",
         )
+
+
+def _check_sizes(rows: RawRows, columns: Columns, numbers: Tensor) -> None:
+    """A UserError for a number that is too large, as ``read_records`` has; it is NaN here."""
+    for place in torch.nonzero(numbers.isnan().any(dim=0)).flatten().tolist():
+        column = rows.table[columns.numbers[place]]
+        too_large = features.too_large(column)
+        if too_large.any():
+            first = too_large.arg_max()
+            assert first is not None
+            raise UserError(
+                f"column {column.name!r} of {rows.name} must be between -{_INFINITE:.3g} and "
+                f"{_INFINITE:.3g}, got {column[first]} ({rows.table[LINE][first]})",
+                hint="an empty value is a missing value",
+            )
 
 
 def _check_images(rows: RawRows, shape: tuple[int, int, int]) -> None:

@@ -163,7 +163,7 @@ def _suspect(table: KeyedTable, aligned: Features, pairs: Pairs, side: str) -> l
     why = {
         name: f"has {pluralize(n, 'value')} beyond 3.4e38, which count as missing"
         for name in aligned.columns.numbers
-        if (n := features.too_large(table.values[name]))
+        if (n := int(features.too_large(table.values[name]).sum()))
     }
     for name, other in features.copies(table.values).items():
         why[name] = f"has the same values as {other}"
