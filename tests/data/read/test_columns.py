@@ -1,7 +1,11 @@
 """Which columns are read: those named, then those with a usual name, else an error."""
 
+from pathlib import Path
+
+import polars as pl
 import pytest
 
+import rankfold as rf
 from rankfold.data.read.columns import NONE, USUAL_NAMES, PairColumns, choose_columns, is_header
 from rankfold.errors import UserError
 
@@ -133,3 +137,26 @@ def test_words_that_name_both_sides_are_names_of_columns() -> None:
     assert is_header(["user", "item", "x"])
     assert not is_header(["user", "x"])
     assert not is_header(["1", "2"])
+
+
+@pytest.mark.parametrize("name", ["*", "^.*$", "^b$"])
+@pytest.mark.parametrize("form", ["csv", "jsonl", "dat", "memory", "features"])
+def test_a_name_that_polars_takes_for_a_pattern_is_refused(
+    form: str, name: str, tmp_path: Path
+) -> None:
+    """A star stands for every column, and ``^b$`` for b."""
+    table = pl.DataFrame({"a": ["x", "y"], "b": ["p", "q"], name: ["1", "2"]})
+    path = tmp_path / f"odd.{form}"
+    table.write_ndjson(path) if form == "jsonl" else table.write_csv(path)
+    if form == "dat":
+        lines = [
+            "@relation r",
+            *(f"@attribute {each} real" for each in ("a", name)),
+            "@data",
+            "1,2",
+        ]
+        path.write_text("\n".join(lines))
+    in_memory = form in ("memory", "features")
+    options = {"format": "features"} if form in ("features", "dat") else {}
+    with pytest.raises(UserError, match=r"cannot be read: its name is a pattern"):
+        rf.prepare(table if in_memory else path, **options)

@@ -90,6 +90,14 @@ def check_header(names: Sequence[str], file: str, hint: str) -> None:
         raise UserError(f"the first line of {file} has no column names: {numbers}", hint=hint)
 
 
+def check_names(names: Sequence[str], table: str) -> None:
+    """A UserError for a name that polars takes for a pattern, and so for other columns."""
+    for name in names:
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            error = f"column {name!r} of {table} cannot be read: its name is a pattern"
+            raise UserError(error, hint="rename it")
+
+
 def listing(names: Sequence[str]) -> str:
     """Some names, for a hint."""
     shown = ", ".join(names[:MAX_NAMES_SHOWN])

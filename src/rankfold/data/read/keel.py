@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from rankfold.data.read.columns import check_names
 from rankfold.data.read.files import lines
 from rankfold.data.read.reading import LINE, Reading
 from rankfold.errors import UserError
@@ -116,6 +117,7 @@ def _checked(
     kinds: list[tuple[str, str]], inputs: list[str], outputs: list[str], file: str
 ) -> Header:
     names = [name for name, _ in kinds]
+    check_names(names, file)
     at_least = 1 if inputs else 2  # a file of new rows may have one input and no output
     if len(set(names)) < max(len(names), at_least):
         raise UserError(f"{file} has too few attributes, or repeated names", hint=HINT)

@@ -24,6 +24,7 @@ from rankfold.data.read.columns import (
     USUAL_NAMES,
     PairColumns,
     check_header,
+    check_names,
     choose_columns,
     find_usual,
     listing,
@@ -68,7 +69,9 @@ def read_frame(
     """The usable rows of a frame in memory; bad rows are recorded by number."""
     with readable(name, frame):
         numbered = frame.with_row_index(LINE, offset=1)
-        rows = _sink(numbered, columns, name, reading, _column_names(frame))
+        names = _column_names(frame)
+        check_names(names, name)
+        rows = _sink(numbered, columns, name, reading, names)
     return _usable(rows, name, reading)
 
 
@@ -152,18 +155,23 @@ def _scan(
 
     A text is read by polars if it is exact here, else record by record.
     """
+
+    def choose_checked(names: Sequence[str]) -> Sequence[str]:
+        check_names(names, path.name)
+        return choose(names)
+
     if not is_text(path):
         with readable(path.name):
             raw = _scan_binary(path, reading)
         with readable(path.name, raw):
             numbered = raw.with_row_index(LINE, offset=1)
-            return use(numbered.select(LINE, *choose(_column_names(numbered))))
+            return use(numbered.select(LINE, *choose_checked(_column_names(numbered))))
     mark = reading.dialect.separator or separator(path)
     try:
         is_json = base_suffix(path) in record_reader.JSON_LINES  # one reader, so one rule
         fast = None if is_json else _scan_csv(path, mark, header=header)
         if fast is not None:
-            return use(fast.select(LINE, *choose(_column_names(fast))))
+            return use(fast.select(LINE, *choose_checked(_column_names(fast))))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         if storage.is_full(error):
             raise
@@ -172,7 +180,7 @@ def _scan(
         if isinstance(error, pl.exceptions.PanicException):
             values.check_count(pl.scan_lines(path, glob=False), path.name)
         # the record reader says what is wrong
-    return use(record_reader.read(path, mark, reading, choose, header=header))
+    return use(record_reader.read(path, mark, reading, choose_checked, header=header))
 
 
 def row_lines(path: Path, reading: Reading) -> list[int]:
@@ -183,6 +191,7 @@ def row_lines(path: Path, reading: Reading) -> list[int]:
 def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
     """All columns of a frame in memory, its rows numbered in ``LINE``."""
     with readable(name, frame):
+        check_names(_column_names(frame), name)
         return frame.with_row_index(LINE, offset=1).collect()
 
 
