@@ -1,9 +1,10 @@
 """The page "Commands": generated from the command line itself."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
@@ -56,7 +57,10 @@ def _section(name: str, command: Any) -> str:
         ]
         lines.append("")
     lines += ["| option | default | |", "|---|---|---|"]
-    lines += [f"| {_flags(one)} | {_default(one)} | {_text(one.help)} |" for one in _shown(options)]
+    lines += [
+        f"| {_flags(one, command)} | {_default(one)} | {_text(one.help)} |"
+        for one in _shown(options)
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -70,14 +74,16 @@ def _argument(one: Any) -> str:
     return name if one.required else f"[{name}]"
 
 
-def _flags(one: Any) -> str:
-    value = "" if one.is_flag or one.is_bool_flag else f" {one.metavar or _kind(one)}"
+def _flags(one: Any, command: Any) -> str:
+    value = "" if one.is_flag or one.is_bool_flag else f" {one.metavar or _kind(one, command)}"
     return ", ".join(f"`{flag}{value}`" for flag in (*one.opts, *one.secondary_opts))
 
 
-def _kind(one: Any) -> str:
-    kind = one.type_descriptor.annotation
-    return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
+def _kind(one: Any, command: Any) -> str:
+    annotation = inspect.signature(command.callback).parameters[one.name].annotation
+    kind = get_args(annotation)[0]  # perhaps with None
+    words = {int: "N", float: "X", Path: "PATH"}
+    return next((words[each] for each in (kind, *get_args(kind)) if each in words), "TEXT")
 
 
 def _default(one: Any) -> str:
