@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,6 +19,13 @@ React = Callable[[str, Path, tuple[Any, ...], Callable[..., Any]], Any]
 Fault = int | str
 """The number of an error; ``short``: half of the bytes are written; ``kill``: the call is not made,
 and no later one either."""
+
+
+class Call(NamedTuple):
+    """A call on the disk, and the lines of the program that lead to it."""
+
+    name: str
+    lines: tuple[tuple[str, int], ...]
 
 
 class Killed(BaseException):
@@ -61,12 +69,12 @@ def watched(react: React, under: Path | None = None) -> Iterator[None]:
 @contextmanager
 def failing_call(
     place: int, fault: Fault = errno.EACCES, under: Path | None = None
-) -> Iterator[list[str]]:
-    """Let call number ``place``, from 0, meet a fault; yields the names of the calls made."""
-    made: list[str] = []
+) -> Iterator[list[Call]]:
+    """Let call number ``place``, from 0, meet a fault; yields the calls made."""
+    made: list[Call] = []
 
     def react(name: str, path: Path, arguments: tuple[Any, ...], call: Callable[..., Any]) -> Any:
-        made.append(name)
+        made.append(Call(name, _lines_of(sys._getframe(2))))
         if len(made) <= place or (fault != "kill" and len(made) > place + 1):
             return call(*arguments)
         if fault == "kill":
@@ -91,3 +99,11 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _lines_of(frame: FrameType | None) -> tuple[tuple[str, int], ...]:
+    lines = []
+    while frame is not None:
+        lines.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(lines)

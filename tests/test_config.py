@@ -230,7 +230,14 @@ def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
         config.read(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"width: 8", b'name = "caf\xe9"', b"a = 1\na = 2", b"\x00"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"width: 8", b'name = "caf\xe9"', b"a = 1\na = 2", b"\x00"),
+        *(b"a = " + b"[" * 9999, b"a = " + b"9" * 9999),
+    ],
+    ids=["yaml", "latin", "repeated", "null", "deep", "huge"],
+)
 def test_invalid_toml_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_bytes(content)

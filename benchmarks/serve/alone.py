@@ -6,12 +6,15 @@ The model in DIR has 31 candidates and 20 queries, so that little is computed. M
 time, in one thread, the least of several rounds:
 
 - loop: the model's own search, called again and again.
-- paused: the same with 2 ms of sleep before each call. A server that waits for its next request
-  runs like this: the caches of the processor have been used by others.
+- echo, asked: another process gets a byte from a socket and sends one, at once or after a search.
+  It waits as a server does, so its search runs on caches that others have used, but nothing is
+  HTTP: ``asked`` less ``echo`` is what the search of a request costs.
 - health, refused, search: requests over one connection. ``refused`` has an unknown field: it is
   read, parsed and checked, and no model is asked.
-- http: search less paused.
-- processes: searches over 8 connections per process, summed over 1, 2 and 4 processes.
+- http: ``search`` less what the search of a request costs.
+- processes: searches over 8 connections per process, summed over the processes of one server with
+  1, 2 and 4, and over as many servers of one process. The second is what the machine itself adds:
+  processes that share a core use each other's caches.
 """
 
 from __future__ import annotations
@@ -22,8 +25,11 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +37,14 @@ import polars as pl
 import torch
 
 import rankfold as rf
-from benchmarks.paths import RESULTS, SCRATCH
+from benchmarks.paths import HOME, RESULTS, SCRATCH
 from benchmarks.serve.load import processor_seconds
 from benchmarks.serve.repeated import encoded, load
 from benchmarks.serve.soak import serving
 
 RESULT, FOLDER = RESULTS / "serve" / "alone.json", SCRATCH / "serve_alone"
-CALLS, PAUSE = 300, 0.002  # per round; seconds
+CALLS = 1000  # per round
+ECHO, ASKED = b"e", b"a"
 PROCESSES, EACH = (1, 2, 4), 8  # connections per process
 REQUESTS = {
     "health": b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
@@ -53,9 +60,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--home", type=Path, default=FOLDER)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
     folder = given.home / "model"
+    if given.bare is not None:
+        answer_bytes(folder, socket.socket(fileno=given.bare))
+        return
     if not (folder / "manifest.json").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         rows = [(f"q{n % 20}", f"c{7 * n % 31}") for n in range(200)]
@@ -63,7 +74,7 @@ def main() -> None:
         rf.fit("ials", rf.prepare(pairs), width=4, sweeps=2, out=folder)
     result: dict[str, Any] = {"load_before": os.getloadavg()}
     result |= measured(folder, given.rounds)
-    result["http"] = round(result["search"] - result["paused"])
+    result["http"] = result["search"] - (result["asked"] - result["echo"])
     result["processes"] = {n: of_processes(folder, n, given.rounds) for n in PROCESSES}
     result["load_after"] = os.getloadavg()
     print(json.dumps(result, indent=2))
@@ -73,26 +84,48 @@ def main() -> None:
 
 def measured(folder: Path, rounds: int) -> dict[str, int]:
     """The microseconds of calls and requests, side by side."""
-    ranker = rf.load(folder)
-
-    def ask() -> None:
-        ranker.search(["q1"], k=10)
-
-    def ask_later() -> None:
-        time.sleep(PAUSE)
-        ask()
-
-    used: dict[str, list[float]] = {}
-    with serving([folder]) as (address, process):
+    ranker, used = rf.load(folder), dict[str, list[float]]()
+    with serving([folder]) as (address, process), bare(folder) as (end, other):
         for _ in range(rounds):
-            for name, call in (("loop", ask), ("paused", ask_later)):
-                used.setdefault(name, []).append(each(call, time.process_time))
+            loop = each(lambda: ranker.search(["q1"], k=10), time.process_time)
+            used.setdefault("loop", []).append(loop)
+            for name, byte in (("echo", ECHO), ("asked", ASKED)):
+                took = each(lambda byte=byte: exchange(end, byte), lambda: processor_seconds(other))
+                used.setdefault(name, []).append(took)
             for name, request in REQUESTS.items():
                 with connected(address) as connection:
                     send = Exchange(connection, request)
                     took = each(send, lambda: processor_seconds(process))
                 used.setdefault(name, []).append(took)
     return {name: round(min(several)) for name, several in used.items()}
+
+
+@contextmanager
+def bare(folder: Path) -> Iterator[tuple[socket.socket, int]]:
+    """A process that answers bytes: the socket to it, and its process id."""
+    ours, theirs = socket.socketpair()
+    words = ["-m", "benchmarks.serve.alone", "--home", folder.parent, "--bare", theirs.fileno()]
+    process = subprocess.Popen(
+        [sys.executable, *map(str, words)], pass_fds=[theirs.fileno()], cwd=HOME.parent
+    )
+    theirs.close()
+    with ours:
+        exchange(ours, ECHO)
+        yield ours, process.pid
+    process.wait()
+
+
+def answer_bytes(folder: Path, end: socket.socket) -> None:
+    ranker = rf.load(folder)
+    while byte := end.recv(1):
+        if byte == ASKED:
+            ranker.search(["q1"], k=10)
+        end.sendall(byte)
+
+
+def exchange(end: socket.socket, byte: bytes) -> None:
+    end.sendall(byte)
+    assert end.recv(1) == byte
 
 
 def each(call: Callable[[], object], clock: Callable[[], float]) -> float:
@@ -130,17 +163,29 @@ class Exchange:
                 size = int(re.findall(rb"content-length: (\d+)", head)[0])
 
 
-def of_processes(folder: Path, n: int, rounds: int) -> int:
-    """Microseconds of a search, summed over the processes of one server."""
-    used = []
-    with serving([folder], processes=n) as (address, process):
-        port = int(address.rpartition(":")[2])
-        asyncio.run(load(port, [REQUESTS["search"]], EACH * n, 1.0))
-        for _ in range(rounds):
-            before = processor_seconds(process)
-            answered = asyncio.run(load(port, [REQUESTS["search"]], EACH * n, 1.0))
-            used.append(1e6 * (processor_seconds(process) - before) / len(answered))
-    return round(min(used))
+def of_processes(folder: Path, n: int, rounds: int) -> dict[str, int]:
+    """Microseconds of a search, summed over the processes of one server, and over n servers."""
+    with ExitStack() as stack:
+        kinds = {
+            "processes": [stack.enter_context(serving([folder], processes=n))],
+            "servers": [stack.enter_context(serving([folder])) for _ in range(n)],
+        }
+        used: dict[str, list[float]] = {name: [] for name in kinds}
+        for _ in range(rounds + 1):
+            for name, servers in kinds.items():
+                used[name].append(of_servers(servers, EACH * n // len(servers)))
+    return {name: round(min(several[1:])) for name, several in used.items()}  # the first warms up
+
+
+def of_servers(servers: Sequence[tuple[str, int]], connections: int) -> float:
+    async def searches() -> int:
+        ports = [int(address.rpartition(":")[2]) for address, _ in servers]
+        loads = (load(port, [REQUESTS["search"]], connections, 1.0) for port in ports)
+        return sum(map(len, await asyncio.gather(*loads)))
+
+    before = sum(processor_seconds(process) for _, process in servers)
+    answered = asyncio.run(searches())
+    return 1e6 * (sum(processor_seconds(process) for _, process in servers) - before) / answered
 
 
 if __name__ == "__main__":

@@ -316,7 +316,7 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(
             f"cannot read {path}: {error.strerror}", hint="--config takes a TOML file"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is not valid TOML: {error}", hint="write lines like width = 64"
         ) from None

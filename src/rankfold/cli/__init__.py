@@ -34,7 +34,9 @@ from rankfold.distributed import is_distributed
 from rankfold.errors import UserError, format_error
 from rankfold.interrupts import INTERRUPTED, MESSAGE
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+_FULL = "free some space, or set TMPDIR to another folder"
+_HINTS = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS), _FULL)
+_HINTS[errno.ENAMETOOLONG] = "choose a shorter name"
 _PANELS = {
     "Get started": (demo, methods),
     "Learn a model": (prepare, fit, tune, blend, evaluate, compare, diagnose),
@@ -100,8 +102,8 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
-        if error.errno not in _DISK_ERRORS:
+        if error.errno not in _HINTS:
             raise
         what = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
-        sys.stderr.write(format_error(what, "free some space, or set TMPDIR to another folder"))
+        sys.stderr.write(format_error(what, _HINTS[error.errno]))
         sys.exit(2)

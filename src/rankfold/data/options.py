@@ -71,9 +71,9 @@ class TableOptions(Settings):
         if self.encoding is not None:
             check_encoding(self.encoding)
         mark = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.separator or "", self.separator)
-        if mark is not None and (len(mark) != 1 or mark in '"\r\n'):
+        if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n'):
             hint = "name one character, such as ';', or 'tab'"
-            raise UserError(f"`separator` must be one character, got {mark!r}", hint=hint)
+            raise UserError(f"`separator` must be one ASCII character, got {mark!r}", hint=hint)
         words = self.missing.split(",") if isinstance(self.missing, str) else self.missing
         listed = None if words is None else ("", *(word.strip() for word in words))
         return Dialect(mark, self.decimal, listed, getattr(self, "time_format", None))

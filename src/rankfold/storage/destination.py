@@ -44,6 +44,8 @@ def check_destination(path: Path) -> None:
     """A UserError if no file or folder can be created at ``path``, or in it if it is a folder."""
     check_named(path)
     with write_errors(path):
+        if path.is_symlink() and not path.exists():
+            raise UserError(f"{path} is a link that leads nowhere", hint="choose another --out")
         folder = path if path.is_dir() else path.absolute().parent
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}", hint="create it first")

@@ -92,7 +92,7 @@ def predict(
     """
     model = model if isinstance(model, Ranker | Grader) else load(model)
     if out is not None:
-        check_file(Path(out))
+        check_file(Path(out), inputs)
     names = [name for name in options if name in _names(TableOptions)]
     written = config.build(TableOptions, {name: options.pop(name) for name in names})
     with storage.scratch() as scratch:
@@ -109,8 +109,8 @@ def predict(
     return Prediction(done, table)
 
 
-def check_file(out: Path) -> None:
-    """A UserError unless results can be written to ``out``."""
+def check_file(out: Path, inputs: Any) -> None:
+    """A UserError unless results can be written to ``out``, which is none of the inputs."""
     if out.is_dir():
         raise UserError(f"cannot write {out}: it is a folder", hint="name a file")
     storage.check_destination(out)
@@ -118,6 +118,9 @@ def check_file(out: Path) -> None:
         suffixes = ", ".join(_WRITERS)
         hint = f"use {out.with_suffix('.parquet').name}"
         raise UserError(f"{out} must end in one of {suffixes}", hint=hint)
+    files = [source for source in _sources(inputs) if isinstance(source, str | Path)]
+    if out.exists() and any(map(out.samefile, expand(files))):
+        raise UserError(f"{out} is the input", hint="name another file")
 
 
 def _sources(inputs: Any) -> Sequence[Any]:

@@ -109,8 +109,9 @@ def test_a_given_separator_is_used(tmp_path: Path) -> None:
         ("a,b", "x", 1.0),
         ("c,d", "y", 1.0),
     }
-    with pytest.raises(UserError, match="must be one character"):
-        prepare(tmp_path / "r.csv", separator="::")
+    for mark in ("::", "é"):
+        with pytest.raises(UserError, match="must be one ASCII character"):
+            prepare(tmp_path / "r.csv", separator=mark)
 
 
 @pytest.mark.parametrize("word", ["NULL", "NA", "NaN", "nan", "None", "<NA>", "\\N"])

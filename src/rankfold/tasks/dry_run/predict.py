@@ -27,7 +27,7 @@ def outline_predict(
 ) -> dict[str, Any]:
     """Check a prediction and outline it; the arguments are those of ``predict``."""
     loaded = load(model, index=index)
-    check_file(Path(out))
+    check_file(Path(out), inputs)
     with storage.scratch() as scratch:
         heads = Heads(scratch, HEAD_BYTES, HEAD_ROWS)
         first = heads.of(list(inputs))
