@@ -384,3 +384,21 @@ def test_control_characters_of_a_key_are_escaped(rankfold: Command, tmp_path: Pa
     assert done.code == 0
     assert "\x1b[2J" not in done.out + done.err
     assert "\\x1b[2Jclear" in done.out + done.err
+
+
+def test_no_name_steers_the_terminal(rankfold: Command, model: Path, tmp_path: Path) -> None:
+    """A colour, and the title of the window."""
+    marks = "\x1b[31m\x1b]0;title\x07"
+    path = tmp_path / f"r{marks}.csv"
+    path.write_text(f"user{marks},item{marks},{marks}\na{marks},b,c\n")
+    how = ("--query-column", f"user{marks}", "--candidate-column", f"item{marks}")
+    (tmp_path / "h.csv").write_text(f"{marks}\na\n")
+    for words in (
+        ("prepare", path, "--out", tmp_path / f"d{marks}", *how),
+        ("info", tmp_path / f"d{marks}"),
+        ("search", model, "--history", marks),
+        ("predict", model, tmp_path / "h.csv", "--out", tmp_path / f"p{marks}.csv"),
+    ):
+        done = rankfold(*words)
+        assert not set("\x1b\x07") & set(done.out + done.err), (words, done)
+        assert "\\x1b[31m" in done.err

@@ -18,11 +18,16 @@ ProgressCallback = Callable[[str, float], None]
 
 
 def console(*, quiet: bool = False) -> "Console":
+    """A console on stderr. Names may hold brackets and control characters: both are text."""
     from rich.console import Console
 
-    # without markup: keys and paths may contain brackets
+    class Escaping(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            shown = (printable(one) if isinstance(one, str) else one for one in objects)
+            super().print(*shown, **options)
+
     plain = not sys.stderr.isatty()
-    return Console(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=plain)
+    return Escaping(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=plain)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -70,7 +75,7 @@ def _bar() -> Iterator[ProgressCallback]:
                 bar.reset(task, total=None)
             current = what
             total = 1.0 if share > 0 else None
-            bar.update(task, description=what, completed=share, total=total)
+            bar.update(task, description=printable(what), completed=share, total=total)
 
         yield report
 
@@ -83,7 +88,7 @@ def _lines() -> ProgressCallback:
         now = time.monotonic()
         if _stage(what) != _stage(current) or now - last > _LINE_INTERVAL:
             done = f" {share:.0%}" if share > 0 else ""
-            sys.stderr.write(f"{what}{done}\n")
+            sys.stderr.write(printable(f"{what}{done}\n"))
             last = now
         current = what
 
@@ -100,9 +105,11 @@ def print_table(
     """A small table: the first ``left`` columns hold text, the others numbers."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=printable(title), title_justify="left")
     for column, name in enumerate(columns):
-        table.add_column(name, justify="left" if column < left else "right", overflow="fold")
+        table.add_column(
+            printable(name), justify="left" if column < left else "right", overflow="fold"
+        )
     for row in rows:
         table.add_row(*map(printable, row))
     out.print(table)
