@@ -48,13 +48,14 @@ def regressed(
     n, length = len(diagonal), table.ids.shape[1]
     raised, (first, last) = (diagonal + reg).float(), comm.share(n)
     weights, precision = torch.empty_like(table.weights), raised[first:last].clone()
-    budget = memory_budget // n_threads() // (_ENTRY_BYTES * length * (length + 1) + 8 * n)
+    budget = memory_budget // n_threads() // (_ENTRY_BYTES * length * (length + 1) + 4 * n)
     most = max(1, min(_SYSTEMS.get(table.ids.device.type, _MOST_SYSTEMS), budget))
     every = torch.arange(last - first, device=table.ids.device)
 
     def solve(lists: Neighbours, run: tuple[Tensor, Tensor]) -> None:
         own, index = run
-        places = every.new_full((min(most, len(own)), n + 1), length)
+        shape = min(most, len(own)), n + 1
+        places = table.ids.new_full(shape, length)  # int32: they fit the cache better
         for some, lines in zip(own.split(most), index.split(most), strict=True):
             ids, right = table.ids[some].long(), table.weights[some]
             weights[some] = w = _solved(lists, lines, ids, right, raised[ids], places)
@@ -137,13 +138,14 @@ def _solved(
     (count, length), known, strong = ids.shape, right > 0, min(STRONG, ids.shape[1])
     none, width = places.shape[1] - 1, lists.weights.shape[1]
     ids = ids.where(known, none)
-    places[:count].scatter_(1, ids, torch.arange(length, device=ids.device).expand(count, -1))
+    order = torch.arange(length, dtype=places.dtype, device=ids.device)
+    places[:count].scatter_(1, ids, order.expand(count, -1))
     near = index[:, :strong].flatten()
     values = lists.weights.index_select(0, near).view(count, strong * width)
     others = lists.ids.index_select(0, near).view(count, strong * width).long()
     others.masked_fill_(values == 0, none)
     others += torch.arange(count, device=ids.device)[:, None] * places.shape[1]
-    target = places.view(-1).index_select(0, others.flatten()).view(count, strong, length)
+    target = places.view(-1).index_select(0, others.flatten()).view(count, strong, length).long()
     places[:count].scatter_(1, ids, length)
     values = values.view(count, strong, length)
     if not bool(known[:, :strong].all()):

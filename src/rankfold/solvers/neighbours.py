@@ -7,6 +7,10 @@ With R the pairs, w a weight per query and s a factor per candidate::
 Each row keeps its largest entries. G is computed some rows at a time and never held. The work is
 one product for each two pairs of a query, so very active queries dominate it: ``thinned`` bounds
 them.
+
+Row, column and value of a product share one integer, its key. Sorted keys have the products of an
+entry side by side, whatever the number of candidates is. An order by row, value and column then
+ends each row with its largest entries.
 """
 
 from dataclasses import replace
@@ -17,14 +21,15 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import blocks, csr, transposed
-from rankfold.kernels.threads import in_threads, n_threads
+from rankfold.kernels.threads import in_threads
 from rankfold.types import Comm, Interactions
 
 MIN_PRODUCTS, PRODUCTS_PER_PAIR = 2**28, 16  # the larger bound applies
 _PRODUCT_BYTES = 64  # allocated for each product of a block, at most
-_BLOCKS = 64  # of rows, at least, if there are as many
+_BLOCK_PRODUCTS, _MOST_PRODUCTS = {"cpu": 2**18}, 2**26  # by device, for its cache; others
 _PAIRS = 2**24  # read at a time
-_SHORTEST = 32  # entries of the shortest rows that are ranked together
+_CHUNK = 8  # pairs of a query that are copied at a time
+_FLOAT_BITS = 31  # of a float32 that is not negative; such floats are ordered as their bits
 
 
 class Neighbours(NamedTuple):
@@ -49,7 +54,7 @@ def neighbours(
     of the candidates.
 
     Args:
-        rows: R, [M, N], with grades as its entries if it has any.
+        rows: R, [M, N], with grades above 0 as its entries if it has any.
         query_weight: w, [M].
         scale: s, [N].
         most: at least 1; fewer if there are fewer candidates.
@@ -58,8 +63,11 @@ def neighbours(
     """
     n, device = rows.n_candidates, rows.candidates.device
     most = min(most, max(1, n - 1))
-    columns = transposed(rows, memory_budget)
-    factor = scale.float()
+    columns, chunks, bits = transposed(rows, memory_budget), _chunked(rows), n.bit_length()
+    query_weight, factor = query_weight.float(), scale.float()
+    fill = factor.new_zeros(1)  # of the chunks
+    at_once = _BLOCK_PRODUCTS.get(device.type, _MOST_PRODUCTS)
+    at_once = max(1, min(at_once, memory_budget // 2 // _PRODUCT_BYTES))
     first, last = comm.share(n)
     ids = torch.zeros(last - first, most, dtype=torch.int32, device=device)
     weights = torch.zeros(last - first, most, device=device)
@@ -67,23 +75,22 @@ def neighbours(
     def work(bounds: tuple[int, int]) -> None:
         start, stop = bounds
         part = columns.part(start, stop)
-        left = query_weight.float()[part.candidates.long()] * part.all_grades()
-        counts, others, values = _entries(replace(part, grades=left), rows)
+        left = query_weight[part.candidates.long()] * part.all_grades()
+        entries = _entries(replace(part, grades=left), chunks, bits, at_once)
         if comm.size > 1:
-            counts, others, values = _summed_over_ranks(counts, others, values, n, comm)
-        own = range(max(start, first), min(stop, last))
-        if len(own) == 0:
+            entries = _summed(comm.gather(_keys(*entries)))
+        codes, values = entries
+        here = torch.arange(max(start, first), min(stop, last), device=device)
+        if len(codes) == 0 or len(here) == 0:
             return
-        before, until = (int(counts[: end - start].sum()) for end in (own[0], own[-1] + 1))
-        counts, others = counts[own[0] - start : own[-1] + 1 - start], others[before:until]
-        row = torch.repeat_interleave(torch.tensor(own, device=device), counts)
-        values = values[before:until] * factor[others]
-        values[others == row] = 0.0
-        here = slice(own[0] - first, own[-1] + 1 - first)
-        _keep_largest(counts, others, values, ids[here], weights[here])
-        weights[here] *= factor[own[0] : own[-1] + 1, None]
+        row, column = codes >> bits, codes & (1 << bits) - 1
+        values = values * torch.cat([factor, fill])[column]
+        values[column == row + start] = 0.0
+        found = _largest(row, column, values, bits, here - start, most)
+        ids[here - first] = found.ids
+        weights[here - first] = found.weights * factor[here, None]
 
-    runs = _runs(rows, columns, memory_budget, comm)
+    runs = _runs(rows, columns, at_once, comm)
     if comm.size > 1 or device.type != "cpu":  # collective calls have one order on all processes
         for run in runs:
             work(run)
@@ -154,9 +161,9 @@ def _longest_history(sizes: Tensor, comm: Comm) -> int:
 
 
 def _runs(
-    rows: Interactions, columns: Interactions, memory_budget: int, comm: Comm
+    rows: Interactions, columns: Interactions, most: int, comm: Comm
 ) -> list[tuple[int, int]]:
-    """Start and stop of runs of candidates whose products fit in the memory budget."""
+    """Start and stop of runs of candidates with at most so many products, or of one candidate."""
     sizes = rows.counts().double()
     products = torch.zeros(columns.n_queries, dtype=torch.float64, device=sizes.device)
     for start, stop in blocks(columns, columns.n_queries, _PAIRS):
@@ -165,50 +172,103 @@ def _runs(
             0, part.query_of_pair().long(), sizes[part.candidates.long()]
         )
     total = torch.cat([products.new_zeros(1), comm.sum(products).cumsum(0)]).long()
-    most = memory_budget // 2 // (_PRODUCT_BYTES * n_threads())
-    most = max(1, min(most, int(total[-1]) // _BLOCKS))
-    return list(blocks(Interactions(total, columns.candidates, None, 0), columns.n_queries, most))
+    most_rows = 2 ** (63 - _FLOAT_BITS - rows.n_candidates.bit_length())  # of a key
+    return list(blocks(Interactions(total, columns.candidates, None, 0), most_rows, most))
 
 
-def _entries(left: Interactions, rows: Interactions) -> tuple[Tensor, Tensor, Tensor]:
-    """The number of entries of each row of L R, their columns and values; L has few of the queries.
+class _Chunks(NamedTuple):
+    """The pairs of each query in chunks of equal length, faster to copy than single pairs."""
 
-    A product of two matrices in rows is twice as fast on a CPU, but loses memory in each call.
+    counts: Tensor  # chunks of each query, [M]
+    offsets: Tensor  # of its chunks, [M + 1]
+    candidates: Tensor  # [., _CHUNK]; N fills the last chunk of a query
+    grades: Tensor | None
+
+
+def _chunked(rows: Interactions) -> _Chunks:
+    counts = (rows.counts() + _CHUNK - 1) // _CHUNK
+    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    shape = int(offsets[-1]), _CHUNK
+    candidates = rows.candidates.new_full(shape, rows.n_candidates)
+    grades = None if rows.grades is None else rows.grades.new_zeros(shape)
+    for start, stop in blocks(rows, rows.n_queries, _PAIRS):
+        part = rows.part(start, stop)
+        place = _spread(offsets[start:stop] * _CHUNK - part.offsets[:-1], part.counts())
+        place += torch.arange(part.n_pairs, device=place.device)
+        candidates.view(-1)[place] = part.candidates
+        if grades is not None:
+            grades.view(-1)[place] = part.all_grades()
+    return _Chunks(counts, offsets, candidates, grades)
+
+
+def _entries(left: Interactions, chunks: _Chunks, bits: int, most: int) -> tuple[Tensor, Tensor]:
+    """The entries of L R, as ``_summed`` returns them; about ``most`` products at a time.
+
+    The products of a long row are added up in parts, which are not shorter than a row of L R.
     """
-    queries, place = left.candidates.unique(return_inverse=True)
-    some = rows.select(queries.long())
-    narrow = Interactions(left.offsets, place, left.grades, len(queries))
-    factors = csr(narrow, left.grades), csr(some, some.all_grades())
-    product = torch.sparse.mm(*(factor.to_sparse_coo() for factor in factors)).coalesce()
-    (row, columns), values = product.indices(), product.values()
-    return torch.bincount(row, minlength=left.n_queries), columns, values
+    codes, values = left.offsets[:0], left.all_grades()
+    row, parts = left.query_of_pair().long() << bits, max(most, left.n_candidates)
+    counts = chunks.counts[left.candidates.long()]
+    total = torch.nn.functional.pad(counts.cumsum(0) * _CHUNK, (1, 0))
+    sums = codes, values[:0]
+    for start, stop in blocks(Interactions(total, left.candidates, None, 0), len(counts), parts):
+        some = slice(start, stop)
+        keys = _products(row[some], left.candidates[some].long(), values[some], chunks)
+        sums = _summed(keys if start == 0 else torch.cat([_keys(*sums), keys]))
+    return sums
 
 
-def _summed_over_ranks(
-    counts: Tensor, columns: Tensor, values: Tensor, n: int, comm: Comm
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The entries of the sum of all processes' products."""
-    rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    codes, place = comm.gather(rows * n + columns).unique(return_inverse=True)
-    total = torch.zeros(len(codes), device=values.device)
-    total.index_add_(0, place, comm.gather(values))
-    return torch.bincount(codes // n, minlength=len(counts)), codes % n, total
+def _products(row: Tensor, queries: Tensor, values: Tensor, chunks: _Chunks) -> Tensor:
+    """Keys of the products of some entries of L with the rows of their queries."""
+    counts = chunks.counts[queries]
+    place = _spread(chunks.offsets[queries] - counts.cumsum(0) + counts, counts)
+    place += torch.arange(len(place), device=place.device)
+    keys = chunks.candidates[place].long() << _FLOAT_BITS
+    if chunks.grades is None:
+        return keys.add_(_spread(_keys(row, values), counts)[:, None]).view(-1)
+    weights = _spread(values, counts)[:, None] * chunks.grades[place]
+    return keys.add_(_keys(_spread(row, counts)[:, None], weights)).view(-1)
 
 
-def _keep_largest(
-    counts: Tensor, columns: Tensor, values: Tensor, ids: Tensor, weights: Tensor
-) -> None:
-    """Write the largest entries of each row: rows of similar lengths at a time, padded."""
-    first, most = counts.cumsum(0) - counts, ids.shape[1]
-    shortest, longest = 0, _SHORTEST
-    while shortest < int(counts.max() if len(counts) else 0):
-        rows = ((counts > shortest) & (counts <= longest)).nonzero()[:, 0]
-        for some in rows.split(max(1, 2**22 // longest)):
-            offset = torch.arange(longest, device=counts.device)
-            place = (first[some, None] + offset).clamp(max=len(values) - 1)
-            padded = values[place].where(offset < counts[some, None], 0.0)
-            top = padded.topk(min(most, longest), dim=1)
-            width = top.values.shape[1]
-            weights[some, :width] = top.values
-            ids[some, :width] = columns[place.gather(1, top.indices)].int()
-        shortest, longest = longest, 2 * longest
+def _spread(values: Tensor, counts: Tensor) -> Tensor:
+    return torch.repeat_interleave(values, counts, output_size=int(counts.sum()))
+
+
+def _keys(codes: Tensor, values: Tensor) -> Tensor:
+    return (codes << _FLOAT_BITS) + values.view(torch.int32)
+
+
+def _summed(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """The codes in these keys, each once and ascending, and the sum of the values of each."""
+    if len(keys) == 0:
+        return keys, keys.float()
+    keys = _sorted(keys)
+    codes = keys >> _FLOAT_BITS
+    ends = torch.nn.functional.pad(codes[1:] != codes[:-1], (0, 1), value=True).nonzero()[:, 0]
+    totals = _value(keys).cumsum(0, dtype=torch.float64)[ends]
+    return codes[ends], totals.diff(prepend=totals.new_zeros(1)).float()
+
+
+def _largest(
+    row: Tensor, column: Tensor, values: Tensor, bits: int, wanted: Tensor, most: int
+) -> Neighbours:
+    """The largest entries of some rows without a gap."""
+    ranked = _sorted((_keys(row, values) << bits) + column)
+    edges = torch.nn.functional.pad(wanted, (0, 1), value=int(wanted[-1]) + 1)
+    edges = torch.searchsorted(ranked, edges << bits + _FLOAT_BITS)
+    place = edges[1:, None] - 1 - torch.arange(most, device=row.device)
+    best = ranked[place.clamp(min=0)]
+    weights = _value(best >> bits).where(place >= edges[:-1, None], 0.0)
+    return Neighbours((best & (1 << bits) - 1).int().where(weights > 0, 0), weights)
+
+
+def _value(keys: Tensor) -> Tensor:
+    return (keys & (1 << _FLOAT_BITS) - 1).int().view(torch.float32)
+
+
+def _sorted(keys: Tensor) -> Tensor:
+    """In place on a CPU, by numpy: its sort is several times as fast."""
+    if keys.device.type != "cpu":
+        return keys.sort().values
+    keys.numpy().sort()
+    return keys
