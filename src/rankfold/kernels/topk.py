@@ -110,7 +110,14 @@ def _largest(values: Tensor, k: int) -> Tensor:
     """
     if values.dtype == torch.float64:
         return values.sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return _keys(values.float()).topk(k, dim=1).indices
+    keys = _keys(values.float())
+    if keys.device.type != "cpu" or len(keys) == 1 or k == 0:
+        return keys.topk(k, dim=1).indices
+    first = values.shape[1] - k  # numpy's partition takes half the time of many short ``topk``
+    keys.numpy().partition(first, axis=1)
+    best = keys[:, first:]
+    best.numpy().sort(axis=1)
+    return -best.flip(1) & 0xFFFFFFFF
 
 
 def _keys(values: Tensor) -> Tensor:
