@@ -80,9 +80,10 @@ def neighbours(
         if comm.size > 1:
             entries = _summed(comm.gather(_keys(*entries)))
         codes, values = entries
-        here = torch.arange(max(start, first), min(stop, last), device=device)
-        if len(codes) == 0 or len(here) == 0:
+        own = range(max(start, first), min(stop, last))
+        if len(codes) == 0 or len(own) == 0:
             return
+        here = torch.arange(own.start, own.stop, device=device)
         row, column = codes >> bits, codes & (1 << bits) - 1
         values = values * torch.cat([factor, fill])[column]
         values[column == row + start] = 0.0

@@ -37,7 +37,7 @@ from rankfold.solvers.spectral import Target, decompose
 from rankfold.types import Choices, Comm, Dataset, Interactions, Method, Model, Opened, Run, Step
 
 _FOLD_STEPS = 20  # of conjugate gradients, for the vectors of new queries
-_FINAL_STEPS = 10  # the same, for the final query vectors, which begin at those of the last sweep
+_FINAL_STEPS = 6  # the same, for the final query vectors, which begin at those of the last sweep
 _RELAXATION = 1.5  # of the sweeps after the first: they converge in about half as many
 RG_GRID = Choices((1.0, 0.5, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0))  # of [rg2], appendix B.3
 
