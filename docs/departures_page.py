@@ -38,7 +38,7 @@ def statements() -> Iterator[tuple[str, str]]:
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 continue
             text = ast.get_docstring(node) or ""
-            found = re.search(r"Departs from the paper[:,] (.*?)(?:\n\n|$)", text, re.S)
+            found = re.search(r"Departs from the (?:paper|release)[:,] (.*?)(?:\n\n|$)", text, re.S)
             if found:
                 name = "" if isinstance(node, ast.Module) else f".{node.name}"
                 yield module.removesuffix(".__init__") + name, " ".join(found[1].split())

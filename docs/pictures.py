@@ -67,10 +67,10 @@ def hero(_folder: Path) -> None:
 def _hero(lanes: Sequence[tuple[str, str, str, list[str], str]], suffix: str, across: int) -> str:
     paper, panel, ink, soft, accent = COLOURS[suffix]
     step, rows = 280, len(lanes) // across
-    width, height = step * across + 20, step * rows + 20
+    width, height = step * across - 20, step * rows - 12
     parts = [f'<rect width="{width}" height="{height}" rx="10" fill="{paper}"/>']
     for number, (title, about, question, answers, method) in enumerate(lanes):
-        x, y = 20 + step * (number % across), 16 + step * (number // across)
+        x, y = step * (number % across), step * (number // across)
         parts.append(f'<rect x="{x}" y="{y}" width="260" height="268" rx="10" fill="{panel}"/>')
         parts.append(_words(x + 18, y + 32, title, ink, 19, 700))
         parts.append(_words(x + 18, y + 54, about, soft, 13))
@@ -92,11 +92,11 @@ def _hero(lanes: Sequence[tuple[str, str, str, list[str], str]], suffix: str, ac
 
 
 TREE = (
-    ("Does a row have an ordered grade?", "cba", "few rows or images: ce, focal; tables: trees"),
-    ("Are the queries texts?", "siamesexml", "first label matters most: text-linear"),
-    ("Candidates without any pair?", "ssl-pop, towers", "features of candidates are needed"),
-    ("Under 50,000 candidates, no hurry?", "blend", "or ease alone: no vectors, no index"),
-    ("Replacing an iALS of another library?", "ials", "the same objective and settings"),
+    ("Do the rows have an ordered grade?", "trees", "images: cba; few rows: compare with ce"),
+    ("Are the queries texts?", "siamesexml", "labels with many texts each: text-linear"),
+    ("Items that nobody has chosen yet?", "ssl-pop with towers", "needs features of the items"),
+    ("Replacing another library's iALS?", "ials", "the same objective and settings"),
+    ("Under 50,000 items, time to spare?", "blend", "rg2 and ease together; no vectors"),
 )
 
 

@@ -43,7 +43,7 @@ def on_config(config: Any) -> Any:
     """Add the methods to the navigation, and the version to the foot of every page."""
     config.copyright = f"rankfold {__version__} · Apache-2.0"
     methods = next(entry["Methods"] for entry in config.nav if "Methods" in entry)
-    methods += method_pages.navigation()
+    methods.append({"All methods": method_pages.navigation()})
     return config
 
 

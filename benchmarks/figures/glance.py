@@ -7,7 +7,7 @@ from benchmarks.figures.sections import RATES, table
 
 PAIR_SETS = ("gowalla", "pinterest", "debian-links")
 PAIRS = {  # candidates, new queries, new candidates, serving
-    "rg2": ("millions", "by history", "fit again", "any index, and its tail"),
+    "rg2": ("millions", "by history", "fit again", "any index, and neighbours"),
     "ease": ("50,000", "by history", "fit again", "exact; no vectors"),
     "blend": ("50,000", "by history", "fit again", "exact; no vectors"),
     "ials": ("millions", "by history", "fit again", "any index"),

@@ -133,7 +133,7 @@ def _describe(model: Model) -> str | None:
 
 
 METHOD = Method(
-    summary="softmax ranking loss to second order: the path of its global optima, and a tail",
+    summary="softmax ranking loss to second order, in closed form, with scores of neighbours",
     config=Config,
     data_kind="interactions",
     fit=fit,

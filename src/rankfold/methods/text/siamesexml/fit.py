@@ -334,6 +334,6 @@ SIAMESEXML = method(
     "siamesexml", SiameseConfig, "texts of both sides in one space, refined by classifiers"
 )
 SIAMESEXML_PAPER = method(
-    "siamesexml-paper", _PaperConfig, "the same by the paper's modules and losses", MODULES_SPACE
+    "siamesexml-paper", _PaperConfig, "SiameseXML by the paper's modules and losses", MODULES_SPACE
 )
-SIAMESEXML_3 = method("siamesexml-3", _EnsembleConfig, "three of them, their scores averaged")
+SIAMESEXML_3 = method("siamesexml-3", _EnsembleConfig, "three siamesexml models, scores averaged")

@@ -217,7 +217,7 @@ def open_model(model: Model) -> Opened:
 
 METHOD = replace(
     SIAMESEXML_PAPER,
-    summary="the same as its authors released it: shortlists, then a mix on them",
+    summary="SiameseXML as its authors released it: shortlists, then a mix on them",
     config=ReleasedConfig,
     fit=fit,
     open=open_model,
