@@ -22,13 +22,13 @@ README, CHOOSE = ROOT / "README.md", ROOT / "docs/methods/choose.md"
 DATES = RESULTS / "dates.json"  # of the last change of each section's figures
 HEAD = """# Benchmarks
 
-What rankfold reaches on public data, beside other libraries, and where it loses. Blue bars are the
-methods to use; grey bars are other libraries and baselines. Two cores and 24 GiB of memory unless a
-row names another machine.
+Results of rankfold and other libraries on public data, and where rankfold loses. Blue bars are
+rankfold, grey bars other libraries and baselines. The machine has two cores and 24 GiB of memory
+unless a row names another one.
 
 Most settings were developed on these data sets: expect smaller leads, and some losses, on yours.
 [Full tables](tables.md) has every row and column. `python -m benchmarks.figures` writes this page
-from `benchmarks/results/`, where `NOTES.md` says how the figures came about.
+from `benchmarks/results/`; `NOTES.md` there describes the runs.
 """
 
 

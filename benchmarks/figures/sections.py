@@ -77,14 +77,14 @@ def quality() -> Section:
                 lost.append(f"{who} has the better {metric} on {data}: {short(theirs)} against "
                             f"{short(ours)}.")  # fmt: skip
     lost.append(
-        "Without its tail of neighbours no method of ours leads on every set, and the defaults of "
-        "`rg2` were developed on the validation pairs of these sets: expect smaller leads on yours."
+        "Without its scores of neighbours `rg2` does not lead on every set. Its defaults were "
+        "developed on the validation pairs of these sets: expect smaller leads on yours."
     )
     return Section(
         "quality",
         "How well does it recommend?",
-        "recall@20 / ndcg@20 on test, all candidates ranked, seen pairs excluded. The peers are "
-        "tuned on a grid; each has its best width up to 512.",
+        "recall@20 / ndcg@20 on test. All candidates are ranked, seen pairs are left out. irspack "
+        "and implicit are tuned on a grid; each has its best width up to 512.",
         "Recommendation: ndcg@20 on test",
         groups,
         table(["data set", *(f"`{who}`" for who in OURS), *PEERS], rows),
@@ -130,7 +130,7 @@ def methods() -> Section:
         "Our methods with their defaults: ndcg@10 on test, width 64",
         groups,
         table(["method", *sets], rows),
-        text + " On pairs alone the methods by gradient descent lose to the closed forms.",
+        text + " On pairs alone the gradient methods lose to the closed forms.",
         ["quality.equal_terms run", "quality.equal_terms table"],
     )
 
@@ -166,9 +166,8 @@ def speed() -> Section:
     return Section(
         "speed",
         "How fast does it learn?",
-        "CPU seconds on gowalla until the settings are chosen, scoring on validation included. "
-        "Each has the width at which it is compared above; `rg2` at width 64 ranks better than "
-        "either peer at 256.",
+        "CPU seconds on gowalla to choose the settings, with scoring on validation. `rg2` at width "
+        "64 ranks better than irspack and implicit at 256.",
         "Tune and fit on gowalla: CPU seconds",
         [Group("lower is better", bars)],
         table(["what", "rankfold", "compared with"], rows),
@@ -189,9 +188,9 @@ def scale() -> Section:
     bars = [Bar(f"{round(n / 1e6):,} M pairs", s, f"{s:.3g} s", ours=True) for n, s in sizes]
     with_tail = gpu["with tail"]
     rows = [
-        ["`rg2`, 10 M x 1 M, width 64, without its tail", f"{run['pairs']:,} pairs",
+        ["`rg2`, 10 M x 1 M, width 64, without neighbour scores", f"{run['pairs']:,} pairs",
          f"{run['seconds']:.0f} s", f"{run['peak_gib']['resident']:.1f} GiB"],
-        ["`rg2` with its tail, H200", f"{gpu['pairs'] / 1e6:.0f} M pairs",
+        ["`rg2` with neighbour scores, H200", f"{gpu['pairs'] / 1e6:.0f} M pairs",
          f"{with_tail['seconds']:.1f} s", f"{with_tail['peak GiB']:.1f} GiB"],
         ["`prepare`, Parquet", f"{prepared['rows'] / 1e6:.0f} M rows",
          f"{prepared['seconds']:.0f} s", f"{prepared['peak_gib']:.1f} GiB"],
@@ -205,12 +204,12 @@ def scale() -> Section:
     return Section(
         "scale",
         "How far does it scale?",
-        "One machine with two cores unless a row says otherwise. Pairs are memory-mapped; memory "
-        "is the peak of the process. [Several machines](../concepts/scale.md).",
-        "rg2 without its tail, two cores: seconds by number of pairs",
+        "One machine with two cores unless a row says otherwise. Memory is the peak of the "
+        "process; pairs are memory-mapped. [Several machines](../concepts/scale.md).",
+        "rg2 without neighbour scores, two cores: seconds by number of pairs",
         [Group("width 64", bars)],
         table(["what", "size", "time", "memory"], rows),
-        "A billion pairs with the tail have not been measured. `ease` holds a matrix of "
+        "A billion pairs with neighbour scores have not been measured. `ease` needs a matrix of "
         "candidates x candidates: beyond 50,000 candidates use `rg2`.",
         ["scale.billion run", "scale.billion linear", "scale.tail_gpu", "scale.prepare",
          "scale.ease", "scale.texts_gpu"],
@@ -246,17 +245,17 @@ def labels() -> Section:
         if seconds[0] > seconds[1]:
             slow.append(title)
     if slow:
-        lost.append(f"Its fit takes longer than the peer's on {', '.join(slow)}.")
+        lost.append(f"Its fit takes longer than the other's on {'; '.join(slow)}.")
     return Section(
         "texts",
         "How well does it label texts?",
         "P@1 / PSP@1 on test, and CPU seconds of the last fit. `siamesexml` has its defaults, but "
-        "was measured before it added words to its vectors: today's fit takes longer. The peers "
-        "have up to eight settings; the best peer of each set is shown. [All rows and "
+        "was measured before it gained word scores: a fit now takes longer. The other libraries "
+        "are tuned over up to eight settings; the best one of each set is shown. [All rows and "
         "columns](tables.md#labels-for-texts).",
-        "Labels for texts: P@1 on test, against the best peer",
+        "Labels for texts: P@1 on test, against the best other library",
         groups,
-        table(["data set", "`siamesexml`", "CPU s", "best peer", "its figures", "CPU s"], rows),
+        table(["data set", "`siamesexml`", "CPU s", "best other", "its figures", "CPU s"], rows),
         " ".join(lost),
         ["quality.texts run", "scale.texts_gpu export", "peers.texts run"],
     )
@@ -335,8 +334,8 @@ def serving() -> Section:
         [Group("higher is better", bars)],
         table(["index over 1 M candidates", "one search", "recall@10", "recall, 5 % allowed",
                "memory"], rows),
-        "On busy cores the p99 of 25 ms is missed. An approximate index over vectors on a GPU is "
-        "slower than exact search there.",
+        "On busy cores the 99th percentile exceeds 25 ms. On a GPU an approximate index is slower "
+        "than exact search.",
         ["serve.load", "serve.alone", "serve.soak", "scale.index", "scale.index_recall"],
     )  # fmt: skip
 

@@ -13,8 +13,6 @@ const SAME = {
   crash: "interrupts",
   dataframe: "table",
   delete: "forget",
-  embedding: "vector",
-  embeddings: "vectors",
   erase: "forget",
   hyperparameter: "setting",
   hyperparameters: "settings",
