@@ -4,7 +4,7 @@
     python -m benchmarks.quality.order make                       a generated set named tiny
     python -m benchmarks.quality.order run [--workers 8] [--seconds 560] [--lines FILE]
     python -m benchmarks.quality.order collect [--lines FILE]     into results/quality/order
-    python -m benchmarks.quality.order table
+    python -m benchmarks.quality.order table [--write]            as in docs/reference/tables.md
 
 A trial is a point of ``RATES`` and ``DECAYS`` for a method and a batch size: trained on train with
 seed 0, scored on all validation queries after each epoch, until ``PATIENCE`` epochs brought nothing
@@ -42,6 +42,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks import page
 from benchmarks.paths import RESULTS, SCRATCH, SHARED
 from benchmarks.quality import quadratic
 from benchmarks.quality.equal_terms import cached, warm_up
@@ -87,6 +88,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e6)
     parser.add_argument("--data", type=Path, default=SHARED, help="folder of the public sets")
     parser.add_argument("--lines", type=Path, default=SCRATCH / "order.jsonl")
+    parser.add_argument("--write", action="store_true", help="write the table into the docs")
     args = parser.parse_args()
     if args.task == "export":
         from benchmarks.peers.quadratic import prepared
@@ -101,7 +103,10 @@ def main() -> None:
     elif args.task == "collect":
         collect(args.lines)
     else:
-        print(*filter(None, map(table, args.data_sets)), sep="\n\n")
+        text = "\n\n".join(filter(None, map(table, args.data_sets)))
+        print(text)
+        if args.write:
+            page.write("order", text)
 
 
 def make(name: str) -> None:
@@ -349,7 +354,7 @@ def table(name: str) -> str:
         if len(tests) > 1:
             best = best_of([one for one in own if one["kind"] == "trial"])
             rate, decay = edge(best["lr"], RATES[batch]), edge(best["decay"], DECAYS)
-            value = f"{mean(tests):.4f} ± {stdev(tests):.4f}"
+            value = f"{page.number(mean(tests))} ± {page.number(stdev(tests))}"
             out.append(f"| `{method}` | {batch:,} | {rate} | {decay} | {best['epoch']} | {value} |")
     out += ["", "| batch | difference | mean | ± over queries | ± over seeds | holds |"]
     out += ["|---" * 6 + "|"]
