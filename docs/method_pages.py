@@ -16,7 +16,9 @@ from statistics import mean
 from textwrap import indent
 from typing import Any
 
-from rankfold.config import describe_values, list_settings
+from settings_page import settings_table
+
+from rankfold.config import list_settings
 from rankfold.methods import METHODS
 
 HOME = Path(__file__).parent
@@ -162,14 +164,10 @@ def _value(name: str, data: str, width: int) -> str:
 
 def _settings(name: str) -> list[str]:
     config = METHODS[name].config
-    rows = [
-        f"| `{key}` | {default} | {describe_values(config, key)} | {declared.help} |"
-        for key, default, declared in list_settings(config)
-    ]
+    rows = settings_table(config)
     if not rows:
         return ["It has no settings."]
     example = (
         f"`--set {next(list_settings(config))[0]}=...` on the command line, an argument in Python."
     )
-    head = ["## Settings", "", example, "", "| setting | default | values | meaning |"]
-    return [*head, "|---|---|---|---|", *rows]
+    return ["## Settings", "", example, "", *rows]

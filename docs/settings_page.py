@@ -32,11 +32,17 @@ def settings_page() -> str:
 
 
 def _section(name: str, summary: str, config: type[Any]) -> str:
-    lines = [f"## {name}", "", summary, ""]
+    return "\n".join([f"## {name}", "", summary, "", *settings_table(config), ""])
+
+
+def settings_table(config: type[Any]) -> list[str]:
+    """A row per setting, with its default as on the command line."""
     rows = [
-        f"| `{key}` | {default} | {describe_values(config, key)} | {declared.help} |"
+        f"| `{key}` | {_written(default)} | {describe_values(config, key)} | {declared.help} |"
         for key, default, declared in list_settings(config)
     ]
-    if rows:
-        lines += ["| setting | default | values | meaning |", "|---|---|---|---|", *rows, ""]
-    return "\n".join(lines)
+    return ["| setting | default | values | meaning |", "|---|---|---|---|", *rows] if rows else []
+
+
+def _written(default: Any) -> str:
+    return f"{default}".lower() if default is None or isinstance(default, bool) else f"{default}"
