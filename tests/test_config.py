@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -113,12 +113,18 @@ def test_numbers_keep_their_spelling() -> None:
 REGISTRY = {"softmax": 1, "bpr": 2}
 
 
+def even(value: int) -> None:
+    if value % 2:
+        raise ValueError("an even number")
+
+
 class Declaring(config.Settings):
     width: int = config.setting(64, at_least=1, help="length of the vectors")
     share: float | None = config.setting(0.5, above=0, below=1, help="a share")
     power: float = config.setting(0.0, help="any power")
     loss: str = config.setting("bpr", choices=REGISTRY, help="the loss")
     inner: Literal["cg", "cholesky"] = config.setting("cg", help="the solver")
+    pairs: int = config.setting(2, help="how many", check=even)
 
 
 class Inheriting(Declaring):
@@ -136,6 +142,7 @@ class Inheriting(Declaring):
         ({"share": float("nan")}, "`share` must be above 0 and below 1, got nan"),
         ({"power": float("inf")}, "`power` must be a finite number, got inf"),
         ({"loss": "hinge"}, "`loss` must be one of softmax, bpr, got 'hinge'"),
+        ({"pairs": 3}, "`pairs` must be an even number, got 3"),
     ],
 )
 def test_value_out_of_bounds_is_refused_with_the_help(
@@ -146,6 +153,16 @@ def test_value_out_of_bounds_is_refused_with_the_help(
     assert str(error.value) == message
     (name,) = values
     assert error.value.hint == config.declarations(kind)[name].help
+
+
+def test_settings_are_frozen_dataclasses_without_a_decorator() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Declaring().width = 3  # type: ignore[misc]
+    with pytest.raises(TypeError, match="Twice is a dataclass as a Settings"):
+
+        @dataclass(slots=True)
+        class Twice(config.Settings):
+            width: int = 3
 
 
 def test_bounds_themselves_and_none_are_accepted() -> None:
@@ -181,6 +198,7 @@ def test_values_in_words() -> None:
         "power": "a number",
         "loss": "softmax, bpr",
         "inner": "cg, cholesky",
+        "pairs": "a whole number",
     }
 
 

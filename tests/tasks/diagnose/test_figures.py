@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from rankfold.tasks.diagnose.figures import by_group, mean_of, wilson
+from rankfold.tasks.diagnose.figures import Figure, by_group, mean_of, wilson
+from rankfold.tasks.diagnose.result import DiagnosisResult
 
 
 def test_a_share_of_none_or_all_has_an_interval() -> None:
@@ -31,3 +32,14 @@ def test_values_of_a_group_are_one_sample() -> None:
     assert often == pytest.approx(once, rel=1e-4)
     uneven = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 0, 2])
     assert float(by_group(*uneven, 3).mean()) == pytest.approx(7 / 3)
+
+
+def test_measurements_become_figures_and_plain_numbers() -> None:
+    values, known = torch.tensor([1.0, 2.0, 4.0]), Figure(1.0, 0.5, 2.0)
+    figures = {"mean": values, "number": 1 / 3, "scalar": values[1], "known": known}
+    result = DiagnosisResult.of(figures, "x", {"a": {"b": values}, "c": [1 / 3], "d": "e"}, {})
+    assert result.figures["mean"] == mean_of(values)
+    assert result.figures["number"] == Figure(0.333333)
+    assert result.figures["scalar"] == Figure(2.0)
+    assert result.figures["known"] == known
+    assert result.details == {"a": {"b": [1.0, 2.0, 4.0]}, "c": [0.333333], "d": "e"}
