@@ -9,7 +9,7 @@ from html_pages import EVIL, Page
 from linear_grades import LINEAR, data_of, grader_of
 
 from rankfold import evaluate
-from rankfold.data.build.profile import profile_of
+from rankfold.data.build.column_profile import profile_of
 from rankfold.methods import METHODS
 from rankfold.metrics.binomial import interval
 from rankfold.models.grader import Grader

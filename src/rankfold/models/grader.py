@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from rankfold import storage
+from rankfold.data.build.column_profile import Profile, Shift
 from rankfold.data.build.new_rows import NewRows, are_records, read_records, read_rows
-from rankfold.data.build.profile import Profile, Shift
 from rankfold.data.folder import to_table
 from rankfold.errors import UserError, pluralize
 from rankfold.metrics.isotonic import Steps, isotonic

@@ -9,8 +9,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from rankfold.data.build.column_profile import describe
 from rankfold.data.build.graded import gather_rows
-from rankfold.data.build.profile import describe
 from rankfold.data.build.row_hashes import hashes
 from rankfold.data.folder import check_content
 from rankfold.distributed.collectives import SINGLE_PROCESS

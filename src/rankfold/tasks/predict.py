@@ -10,7 +10,7 @@ import polars as pl
 import torch
 
 from rankfold import config, storage
-from rankfold.data.build.profile import describe
+from rankfold.data.build.column_profile import describe
 from rankfold.data.options import TableOptions
 from rankfold.data.read import memory
 from rankfold.data.read.dialect import decoded

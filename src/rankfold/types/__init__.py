@@ -55,6 +55,6 @@ from rankfold.types.methods import list_with as list_with
 from rankfold.types.spaces import Choices as Choices
 from rankfold.types.spaces import Range as Range
 from rankfold.types.spaces import Space as Space
-from rankfold.types.tables import Tabular as Tabular
+from rankfold.types.tabular import Tabular as Tabular
 from rankfold.types.vocabulary import Key as Key
 from rankfold.types.vocabulary import Vocabulary as Vocabulary

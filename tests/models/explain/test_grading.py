@@ -9,7 +9,7 @@ import torch
 from linear_grades import COLUMNS, LINEAR, NAMES, data_of, grader_of, random_rows
 
 import rankfold as rf
-from rankfold.data.build.profile import Profile, profile_of
+from rankfold.data.build.column_profile import Profile, profile_of
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.metrics.graded import graded_mean, parse_graded

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rankfold.data.build.profile import Profile
+from rankfold.data.build.column_profile import Profile
 from rankfold.errors import UserError
 from rankfold.metrics.graded import graded_mean, parse_graded
 from rankfold.types import Columns, Graded

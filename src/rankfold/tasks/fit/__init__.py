@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from rankfold import config, storage
+from rankfold.data.build.column_profile import profile_of
 from rankfold.data.build.graded import gather_rows
-from rankfold.data.build.profile import profile_of
 from rankfold.data.build.row_hashes import hashes
 from rankfold.data.prepare import as_data
 from rankfold.distributed.collectives import row_offset
