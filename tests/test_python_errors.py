@@ -24,11 +24,17 @@ def model(data: Dataset) -> rf.Ranker:
 
 
 MISTAKES: dict[str, tuple[Callable[[rf.Ranker, Dataset], object], str, str]] = {
-    "arguments swapped": (lambda _, d: rf.fit(d, "rg2"), "must be a name, got Dataset", "rg2"),
+    "arguments swapped": (lambda _, d: rf.fit(d, "rg2"), "a name, got Dataset", "comes first"),
     "capitals": (lambda _, d: rf.fit("RG2", d), "no method 'RG2'", "did you mean rg2"),
     "a real number of results": (lambda m, _: m.search(0, k=3.0), "`k` must be a whole", "10"),
     "no folder": (lambda _, d: rf.compare(d, ["rg2"]), "`out` is required", "folder"),
-    "no model": (lambda _, d: rf.evaluate(d, d), "expected a model or its path, got Dataset", ""),
+    "no model": (lambda _, d: rf.evaluate(d, d), "model or its path, got Dataset", "comes before"),
+    "one share": (lambda *_: rf.prepare(groups(), split=0.8), "the split 0.8", "0.8,0.1,0.1"),
+    "a table without names": (
+        lambda m, _: rf.predict(m, groups().rename({"query": "a", "candidate": "b"}), k=2),
+        "^table.parquet has no column",
+        "it has a",
+    ),
     "no path": (lambda *_: rf.load(3), "expected a model or its path, got int", ""),
     "no data": (lambda m, _: rf.evaluate(m, 3), "cannot read a table from int", "polars"),
 }

@@ -22,6 +22,11 @@ def matrices(draw: st.DrawFn, shape: tuple[int, int] | None = None) -> Tensor:
     return torch.tensor(draw(st.lists(grade, min_size=m * n, max_size=m * n))).reshape(m, n)
 
 
+def test_pairs_are_shown_by_their_sizes() -> None:
+    pairs = sparse(torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]]))
+    assert repr(pairs) == "<Interactions: 2 queries x 3 candidates, 3 pairs>"
+
+
 @st.composite
 def two_matrices(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     shape = (draw(st.integers(0, 4)), draw(st.integers(1, 4)))

@@ -58,7 +58,7 @@ def find(registry: Mapping[str, T], name: str, what: str) -> T:
     if not isinstance(name, str):
         raise UserError(
             f"the {what} must be a name, got {type(name).__name__}",
-            hint=f"known: {', '.join(registry)}",
+            hint=f"the name comes first; known: {', '.join(registry)}",
         )
     if name not in registry:
         near = get_close_matches(name.lower(), registry, n=3)

@@ -266,7 +266,7 @@ def test_bad_rows_of_several_files_are_counted_together(tmp_path: Path) -> None:
         ("", "t.csv is empty"),
         ("user,item\n", "the input has no rows"),
         ("user,item\n,x\n", "there are no usable rows"),
-        ("a,b,c\n1,2,3\n", "cannot tell which column of t.csv is the query"),
+        ("a,b,c\n1,2,3\n", "cannot tell which columns of t.csv are the query and the candidate"),
     ],
 )
 def test_table_without_usable_rows_is_refused(text: str, message: str, tmp_path: Path) -> None:

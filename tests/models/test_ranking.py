@@ -48,6 +48,9 @@ def test_a_history_is_its_own_query_and_an_empty_ranking_has_the_same_columns(
     assert model.search([], k=2).to_polars().columns == ranking.to_polars().columns
 
 
-def test_it_is_shown_in_one_line_and_as_a_table_in_notebooks(ranking: Ranking) -> None:
-    assert repr(ranking) == "<Ranking: 2 lists of up to 4>"
+def test_it_is_shown_as_lines_and_as_a_table_in_notebooks(ranking: Ranking) -> None:
+    head, first, *rest = repr(ranking).splitlines()
+    assert head == "<Ranking: 2 lists of up to 4>"
+    assert first == f"{ranking[0].query}: {', '.join(map(str, ranking.keys[0]))}"
+    assert len(rest) == 1
     assert "candidate" in ranking._repr_html_()

@@ -1,6 +1,7 @@
 """Pins, boosts, quotas and diversity equal slow loops over all scores."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -126,3 +127,22 @@ def test_a_list_of_several_queries_is_that_of_each(model: rf.Ranker) -> None:
 def test_bad_rules_are_refused(model: rf.Ranker, options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         model.search(0, **options)
+
+
+def test_evaluation_judges_the_lists_of_the_rules_beside_those_by_score() -> None:
+    data = rf.prepare(groups(), candidate_features=TABLE)
+    model = rf.fit("puresvd", data, width=6)
+    rules: dict[str, Any] = {"diversity": 0.7, "at_most": {"brand": 2}}
+    result = rf.evaluate(model, data, metrics=["recall@5", "ndcg@5"], **rules)
+    plain = rf.evaluate(model, data, metrics=["recall@5", "ndcg@5"])
+    assert result.by_score == pytest.approx(plain.metrics)
+    assert plain.by_score is None
+    test = data.split("test")
+    rows, found = test.query_of_pair(), []
+    for query in rows.unique().tolist():
+        truth = data.candidates.keys.gather(test.candidates[rows == query].numpy()).to_list()
+        keys = model.search(data.queries.keys[query], k=5, **rules).keys[0]
+        found.append(len({*keys} & {*truth}) / len(truth))
+    assert result["recall@5"] == pytest.approx(np.mean(found))
+    assert abs(result["recall@5"] - plain["recall@5"]) > 0.01
+    assert result.to_polars().columns == ["metric", "value", "by_score"]

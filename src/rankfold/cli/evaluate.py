@@ -12,6 +12,7 @@ import typer
 from rankfold.cli.console import console, print_json, print_table, progress
 from rankfold.cli.dry_run import show_outline
 from rankfold.cli.options import Data, DryRun, Json, Model, Quiet, given, takes, with_settings
+from rankfold.cli.search import AtMost, Diversity, parse_quotas
 from rankfold.errors import UserError
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
 
@@ -58,6 +59,8 @@ def command(
     index: Annotated[
         str, takes("NAME", "The index that searches vectors; see `search`.")
     ] = "exact",
+    diversity: Diversity = 0.0,
+    at_most: AtMost = None,
     report: Annotated[
         Path | None,
         takes("F.html", "For graded rows, also write a page with cuts, probabilities and costs."),
@@ -82,6 +85,7 @@ def command(
         options["calibration"] = options.get("calibration") or _REPORT_BINS
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
     asked = {"split": split, "metrics": names, "strata": strata, "index": index, **given(options)}
+    asked |= {"diversity": diversity, "at_most": parse_quotas(at_most)}
     asked["propensity"] = None if propensity is None else parse_propensity(propensity)
     if dry_run:
         from rankfold.tasks.dry_run.evaluate import outline_evaluate
@@ -125,8 +129,11 @@ def _check_report(model: Any, path: Path) -> None:
 
 
 def _show_ranking(result: Evaluation, title: str, out: Console) -> None:
-    rows = [[name, f"{value:.4f}"] for name, value in result.metrics.items()]
-    print_table(title, ["metric", "mean"], rows, out)
+    rows, columns = [[name, f"{value:.4f}"] for name, value in result.metrics.items()], ["mean"]
+    if result.by_score is not None:
+        rows = [[*row, *_price(result, row[0])] for row in rows]
+        columns = ["by the rules", "by score", "change"]
+    print_table(title, ["metric", *columns], rows, out)
     if result.strata:
         _print_strata(result.strata, out)
     if result.propensity is not None:
@@ -141,6 +148,13 @@ def _show_ranking(result: Evaluation, title: str, out: Console) -> None:
             "these figures are too high",
             style="yellow",
         )
+
+
+def _price(result: Evaluation, metric: str) -> tuple[str, str]:
+    """A metric of the lists by score, and how much the rules change it."""
+    before = (result.by_score or {})[metric]
+    change = f"{(result[metric] - before) / before:+.1%}" if before else "-"
+    return f"{before:.4f}", change
 
 
 def _show_graded(result: GradedEvaluation, title: str, out: Console) -> None:

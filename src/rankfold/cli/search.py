@@ -87,12 +87,12 @@ def command(
     every = {"queries": query, "history": chosen, "features": features}
     every |= {"text": text, "candidates": candidate}
     given: dict[str, Any] = {by: value for by, value in every.items() if value is not None}
+    ranker = load_ranker(model, index=index)
     if len(given) != 1:
         raise UserError(
             f"`search` takes one input, got {len(given)}",
             hint="give one of --query, --history, --features, --text, --candidate",
         )
-    ranker = load_ranker(model, index=index)
     if features is not None:
         given["features"] = _record(features, ranker.query_columns)
     ranking = ranker.search(
@@ -104,7 +104,7 @@ def command(
         where=where,
         pin=pin or (),
         boost=dict(_parse(one, ":", float, "--boost \"0.5: brand = 'x'\"") for one in boost or ()),
-        at_most=dict(_parse(one, "=", int, "--at-most brand=2") for one in at_most or ()),
+        at_most=parse_quotas(at_most),
         diversity=diversity,
         explain=explain,
     )
@@ -140,6 +140,11 @@ def _record(words: list[str], columns: Columns) -> dict[str, str | float | None]
                     f"{name} must be a number, got {value!r}", hint=f"write {name}=1.5"
                 ) from None
     return record
+
+
+def parse_quotas(at_most: list[str] | None) -> dict[str, int]:
+    """The quotas of ``--at-most``."""
+    return dict(_parse(one, "=", int, "--at-most brand=2") for one in at_most or ())
 
 
 def _parse(word: str, mark: str, kind: type[T], example: str) -> tuple[str, T]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 By = Literal["queries", "history", "features", "text", "candidates"]
 Inputs = Tensor | Interactions | Features | Texts
 T = TypeVar("T")
+_SHOWN, _LINE = 5, 100  # lists, and characters of a line, in a repr
 
 
 class RankedList(NamedTuple):
@@ -65,11 +67,17 @@ class Ranking(Tabular):
         return len(self.keys)
 
     def __iter__(self) -> Iterator[RankedList]:
-        for query, keys, scores in zip(self._queries(), self.keys, self.scores, strict=True):
-            yield RankedList(query, keys, scores[: len(keys)])
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, place: int) -> RankedList:
+        keys = self.keys[place]
+        return RankedList(self._queries()[place], keys, self.scores[place, : len(keys)])
 
     def __repr__(self) -> str:
-        return f"<Ranking: {pluralize(len(self), 'list')} of up to {self.scores.shape[1]}>"
+        head = f"<Ranking: {pluralize(len(self), 'list')} of up to {self.scores.shape[1]}>"
+        lists = [f"{one.query}: {', '.join(map(str, one.keys))}" for one in islice(self, _SHOWN)]
+        rest = ["..."] if len(self) > _SHOWN else []
+        return "\n".join([head, *(shorten(one, _LINE, placeholder=" ...") for one in lists), *rest])
 
     def to_polars(self) -> pl.DataFrame:
         """One row per result: query, rank, candidate, score, and text if candidates have one."""

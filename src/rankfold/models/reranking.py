@@ -75,6 +75,11 @@ def by_rules(
         top, n_pinned = _pinned(find, top, rows[rows >= 0], filter, amounts)
     if not chooses:
         return _first(top, k)
+    return choose(ranker, top, k, rules, n_pinned)
+
+
+def choose(ranker: Ranker, top: TopK, k: int, rules: Rules, n_pinned: int = 0) -> TopK:
+    """Of each list the k candidates that quotas and diversity choose; the pinned ones stay."""
     labels = [_labels(ranker, name) for name in rules.at_most]
     width = ranker.searcher.directions.shape[1] if rules.diversity > 0 else 1
     block = max(1, _BLOCK_NUMBERS // (width * max(1, top.ids.shape[1])))

@@ -34,7 +34,8 @@ def read(path: str | Path, kind: str | None = None, *, full: bool = False) -> Fo
     """
     if not isinstance(path, str | Path):
         what = f"a {kind or 'folder'}"
-        raise UserError(f"expected {what} or its path, got {type(path).__name__}", hint="")
+        hint = "the model comes before the data" if kind == "model" else ""
+        raise UserError(f"expected {what} or its path, got {type(path).__name__}", hint=hint)
     return open_stable(Path(path), kind, partial(verify, full=full))
 
 

@@ -1,6 +1,6 @@
 """How well a model ranks or grades a held-out split."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rankfold.errors import UserError
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
+from rankfold.models.rules import Rules
 from rankfold.notebook import shown
 from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
 from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking, test_pairs
@@ -21,7 +22,7 @@ from rankfold.types import Dataset, Progress, SplitName
 
 
 @config.explicit(Certainty)
-def evaluate(
+def evaluate(  # noqa: PLR0913
     model: Ranker | Grader | str | Path,
     data: Any,
     *,
@@ -30,6 +31,8 @@ def evaluate(
     propensity: tuple[float, float] | None = None,
     strata: bool = False,
     index: str = "exact",
+    diversity: float = 0.0,
+    at_most: Mapping[str, int] | None = None,
     memory_budget: int = 2**30,
     progress: Progress = shown,
     **graded: Any,
@@ -52,6 +55,8 @@ def evaluate(
         propensity: A and B of psp and psn; counts are of the data's training pairs.
         strata: also measure by the frequency of the positives in the training pairs.
         index: searches vectors: a key of ``INDEXES``.
+        diversity: judge the lists that ``search(diversity=...)`` gives, and those by score.
+        at_most: in the same way, for ``search(at_most=...)``.
         memory_budget: bytes for blocks.
         progress: called after each block.
         graded: for a model that grades, see below.
@@ -71,10 +76,11 @@ def evaluate(
     shared: dict[str, Any] = {"split": split, "progress": progress}
     if isinstance(model, Grader):
         ranking = {"strata": strata, "index": index != "exact", "propensity": propensity}
+        ranking |= {"diversity": diversity, "at_most": at_most}
         if wrong := next((name for name, value in ranking.items() if value), None):
             raise UserError(
                 f"`{wrong}` is for models that rank, but this one grades rows",
-                hint=f"leave --{wrong} out",
+                hint=f"leave --{wrong.replace('_', '-')} out",
             )
         certainty = config.build(Certainty, graded)
         metrics = GRADED_DEFAULTS if metrics is None else metrics
@@ -88,5 +94,6 @@ def evaluate(
             hint=f"leave --{wrong} out",
         )
     shared |= {"propensity": propensity, "strata": strata, "index": index}
+    shared["rules"] = Rules(diversity=diversity, at_most=at_most or {})
     metrics = DEFAULT_METRICS if metrics is None else metrics
     return evaluate_ranking(model, data, metrics=metrics, memory_budget=memory_budget, **shared)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from rankfold.errors import UserError
 from rankfold.metrics import MetricSpec, parse
 from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
 from rankfold.models.ranker import Ranker
+from rankfold.models.rules import NO_RULES, Rules, choose, pool_size
 from rankfold.models.search import Searcher, find_index, ranks_by_text
 from rankfold.notebook import silent
 from rankfold.tasks.options import DEFAULT_METRICS
@@ -55,19 +57,25 @@ class Evaluation(Tabular):
     rows: NDArray[np.int64] = field(repr=False)  # the scored queries' rows in the data
     propensity: Propensity | None = None  # None: no metric is propensity-scored
     strata: Sequence[Stratum] = ()  # empty by default
+    by_score: Mapping[str, float] | None = None  # without rules, where the lists follow some
 
     def __getitem__(self, metric: str) -> float:
         return self.metrics[metric]
 
     def to_polars(self) -> pl.DataFrame:
-        """A row per metric: metric, value."""
-        return pl.DataFrame({"metric": [*self.metrics], "value": [*self.metrics.values()]})
+        """A row per metric: metric, value, and by_score where the lists follow rules."""
+        columns = {"metric": [*self.metrics], "value": [*self.metrics.values()]}
+        if self.by_score is not None:
+            columns["by_score"] = [*self.by_score.values()]
+        return pl.DataFrame(columns)
 
     def to_json(self) -> dict[str, Any]:
         names = ("split", "queries", "without_positive", "unknown", "trained_on", "metrics")
         document = {name: getattr(self, name) for name in names}
         if self.propensity is not None:
             document["propensity"] = self.propensity._asdict()
+        if self.by_score is not None:
+            document["by_score"] = self.by_score
         if self.strata:
             document["strata"] = [asdict(stratum) for stratum in self.strata]
         return document
@@ -82,6 +90,7 @@ def evaluate_ranking(
     propensity: tuple[float, float] | None = None,
     strata: bool = False,
     index: str = "exact",
+    rules: Rules = NO_RULES,
     memory_budget: int = 2**30,
     progress: Progress = silent,
 ) -> Evaluation:
@@ -120,17 +129,23 @@ def evaluate_ranking(
     if given is None and searcher.opened.known is not None:  # its queries are what they chose
         matched = _with_histories(matched, ranker, data, split)
     ranks, taste = popularity_ranks(specs, searcher), train_taste(specs, matched.train)
-    tally = Tally(specs, matched.seen.n_candidates, ranks, weights, comm, taste)
+    new_tally = partial(Tally, specs, matched.seen.n_candidates, ranks, weights, comm, taste)
+    tally, plain, k = new_tally(), new_tally(), max(spec.k for spec in specs)
+    depth = pool_size(k) if rules else k
     groups = groups_of(counts) if strata else {}
     parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}
     now = matched.histories
-    for block, ids in lists(searcher, matched.seen, rows, specs, places, progress, given, now):
-        truth = matched.truth.select(block)
+    for block, top in lists(searcher, matched.seen, rows, depth, places, progress, given, now):
+        truth, ids = matched.truth.select(block), top.ids.cpu()
+        if rules:
+            plain.add(ids[:, :k], truth, block)
+            ids = choose(ranker, top, k, rules).ids.cpu()
         tally.add(ids, truth, block)
         for part in parts.values():
             part.add(ids, truth)
     per_query = tally.per_query()
     values = {**means_of(per_query), **tally.of_all()}
+    before = {**means_of(plain.per_query()), **plain.of_all()} if rules else {}
     return Evaluation(
         split=split,
         queries=sum_over_ranks(len(rows), comm),
@@ -142,6 +157,7 @@ def evaluate_ranking(
         rows=comm.gather(rows + data.first).numpy(),
         propensity=None if weights is None else chosen,
         strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
+        by_score={str(spec): before[str(spec)] for spec in specs} if rules else None,
     )
 
 

@@ -140,7 +140,7 @@ def _as_files(inputs: Any, scratch: Path) -> Sequence[str | Path]:
     sources = _sources(inputs)
     if all(isinstance(source, str | Path) for source in sources):
         return sources
-    path = scratch / "the table.parquet"
+    path = scratch / "table.parquet"
     (table,) = sources if len(sources) == 1 else [inputs]
     memory.to_frame(table).sink_parquet(path)
     return [path]

@@ -18,7 +18,7 @@ from rankfold.metrics.popularity import popularity_rank
 from rankfold.metrics.strata import GROUPS, frequency_groups, within
 from rankfold.models.search import Filter, Searcher
 from rankfold.notebook import silent
-from rankfold.types import Comm, Interactions, Model, Progress, Texts
+from rankfold.types import Comm, Interactions, Model, Progress, Texts, TopK
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,9 @@ def score(
         searcher.popularity = popularity
     ranks, taste = popularity_ranks(specs, searcher), train_taste(specs, seen)
     tally = Tally(specs, seen.n_candidates, ranks, comm=comm, taste=taste)
-    for block, ids in lists(searcher, seen, rows, specs, None, silent, given):
-        tally.add(ids, truth.select(block), block)
+    depth = max(spec.k for spec in specs)
+    for block, top in lists(searcher, seen, rows, depth, None, silent, given):
+        tally.add(top.ids.cpu(), truth.select(block), block)
     return tally.per_query(), tally.of_all()
 
 
@@ -121,19 +122,19 @@ def lists(
     searcher: Searcher,
     seen: Interactions,
     rows: Tensor,
-    specs: Sequence[MetricSpec],
+    depth: int,
     places: Tensor | None,
     progress: Progress,
     given: Interactions | None = None,
     now: Interactions | None = None,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of the rows, and their lists; [B], [B, K].
+) -> Iterator[tuple[Tensor, TopK]]:
+    """Blocks of the rows, and their lists of ``depth`` results.
 
     The lists are those of the histories in ``given``, if there are any, else those of the model's
     queries ``places``; None: the rows themselves. ``now`` has what these have chosen by now, for
     models that read it.
     """
-    depth = min(max(spec.k for spec in specs), seen.n_candidates)
+    depth = min(depth, seen.n_candidates)
     step = block_rows(depth, searcher.memory_budget)
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
@@ -146,7 +147,7 @@ def lists(
                 top = searcher.of_queries(known, depth, hidden)
             else:
                 top = searcher.of_known(known, now.select(block), depth, hidden)
-        yield block, top.ids.cpu()
+        yield block, top
         progress("evaluating", min(1.0, (start + step) / len(rows)))
 
 

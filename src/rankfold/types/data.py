@@ -112,6 +112,10 @@ class Interactions(Lists):
     n_candidates: int
     times: Tensor | None = None  # [nnz] float64, seconds since 1970; None: unknown
 
+    def __repr__(self) -> str:
+        sizes = f"{self.n_queries} queries x {self.n_candidates} candidates"
+        return f"<Interactions: {sizes}, {self.n_pairs} pairs>"
+
     @property
     def n_queries(self) -> int:
         return len(self.offsets) - 1

@@ -367,3 +367,6 @@ class Method:
     candidate_lists: tuple[str, ...] = ()  # the same per candidate
     describe: Callable[[Model], str | None] = lambda _model: None
     """The settings it selected on validation, in words. None: it selected none."""
+
+    def __repr__(self) -> str:
+        return f"<Method: {self.summary}>"

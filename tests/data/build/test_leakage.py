@@ -70,6 +70,13 @@ def test_identifiers_and_places_of_rows() -> None:
         "name": "its values are all distinct",
     }
     assert found(rows, drop="id,when,name") == {}
+    repeated = pl.concat([rows, rows.sample(50, seed=0)])  # as exports are
+    assert found(repeated)["id"]["why"] == "its values are all distinct"
+
+
+def test_values_that_repeat_identify_no_row() -> None:
+    rows = pl.DataFrame({"age": [*range(20, 90)] * 20 + [96, 97, 98, 99]})
+    assert found(rows.with_columns(grade=pl.col("age") > 95)) == {}
 
 
 def test_auc_is_that_of_all_pairs() -> None:

@@ -75,6 +75,12 @@ def test_two_columns_are_query_and_candidate_in_their_order() -> None:
             "it has a, b, item; use --query-column NAME",
         ),
         (
+            "a,b,c",
+            {},
+            "cannot tell which columns of t.csv are the query and the candidate",
+            "it has a, b, c; use --query-column NAME and --candidate-column NAME",
+        ),
+        (
             "user,b,c",
             {},
             "cannot tell which column of t.csv is the candidate",
@@ -118,7 +124,7 @@ def test_two_columns_are_query_and_candidate_in_their_order() -> None:
         ),
         (
             ",".join("abcdefghijklmn"),
-            {},
+            {"candidate": "n"},
             "cannot tell which column of t.csv is the query",
             "it has a, b, c, d, e, f, g, h, i, j, k, l, ...; use --query-column NAME",
         ),

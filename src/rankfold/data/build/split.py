@@ -235,8 +235,8 @@ def _time(text: str) -> float:
 def _shares(rule: str | Sequence[float], hint: str) -> Sequence[float]:
     """Three shares that add up to 1; else a UserError with the hint."""
     try:
-        shares = [float(part) for part in rule.split(",")] if isinstance(rule, str) else rule
-    except ValueError:
+        shares = [float(part) for part in (rule.split(",") if isinstance(rule, str) else rule)]
+    except (TypeError, ValueError):
         raise UserError(f"cannot read the split {rule!r}", hint=hint) from None
     good = len(shares) == 3 and min(shares) >= 0 and shares[0] > 0 and abs(sum(shares) - 1) <= 1e-6
     if not good:  # also if one is NaN

@@ -36,12 +36,15 @@ def choose_columns(names: Sequence[str], columns: PairColumns, table: str) -> Pa
         free = iter([name for name in names if name not in chosen.values()])
         for role in ("query", "candidate"):
             chosen[role] = chosen[role] or next(free, None)
-    for role in ("query", "candidate"):
-        if chosen[role] in (None, NONE):
-            raise UserError(
-                f"cannot tell which column of {table} is the {role}",
-                hint=f"{listing(names)}; use --{role}-column NAME",
-            )
+    missing = [role for role in ("query", "candidate") if chosen[role] in (None, NONE)]
+    if missing:
+        which = "column" if len(missing) == 1 else "columns"
+        verb = "is" if len(missing) == 1 else "are"
+        raise UserError(
+            f"cannot tell which {which} of {table} {verb} the {' and the '.join(missing)}",
+            hint=f"{listing(names)}; use "
+            + " and ".join(f"--{role}-column NAME" for role in missing),
+        )
     if chosen["query"] == chosen["candidate"]:
         raise UserError(
             f"column {chosen['query']!r} of {table} cannot be both query and candidate",

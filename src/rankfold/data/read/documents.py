@@ -259,15 +259,18 @@ def _choose(names: Sequence[str], columns: DocumentColumns, table: str) -> Chose
     """The columns named, else those with a usual name, else the only one left."""
     wanted = {"text": columns.text, "labels": columns.labels, "key": columns.key}
     chosen = choose(names, wanted, USUAL_NAMES, table)
-    for role, option in (("text", "--text-column"), ("labels", "--candidate-column")):
+    options = {"text": "--text-column", "labels": "--candidate-column"}
+    for role in options:
         free = [name for name in names if name not in chosen.values()]
         chosen[role] = chosen[role] or (free[0] if len(free) == 1 else None)
-        if chosen[role] in (None, NONE):
-            raise UserError(
-                f"cannot tell which column of {table} holds the {role}",
-                hint=f"{listing(names)}; use {option} NAME, or --no-header for lines "
-                "text TAB labels",
-            )
+    missing = [role for role in options if chosen[role] in (None, NONE)]
+    if missing:
+        raise UserError(
+            f"cannot tell which column of {table} holds the {' and which the '.join(missing)}",
+            hint=f"{listing(names)}; use "
+            + " and ".join(f"{options[role]} NAME" for role in missing)
+            + ", or --no-header for lines text TAB labels",
+        )
     key = None if chosen["key"] == NONE else chosen["key"]
     return key, str(chosen["text"]), str(chosen["labels"])
 

@@ -70,6 +70,10 @@ class DiagnosisResult(NamedTuple):
         estimates = {name: as_figure(one) for name, one in figures.items()}
         return cls(estimates, follows, plain(details), charts)
 
+    def __repr__(self) -> str:
+        lines = [f"{name}: {figure}" for name, figure in self.figures.items()]
+        return "\n".join([self.details.get("question", ""), *lines, self.follows])
+
     def _repr_html_(self) -> str:
         facts = {name: str(figure) for name, figure in self.figures.items()}
         return card(self.details.get("question", ""), {**facts, "what follows": self.follows})
