@@ -97,6 +97,10 @@ def check_refused(rankfold: Command, home: Path, *words: str) -> None:
         ("index", "model"),
         ("predict", "model", "users.csv", "--out", "new.csv"),
         ("evaluate", "model", "data"),
+        ("blend", "model", "other", "data", "--out", "both"),
+        ("diagnose", "taylor", "data", "--out", "answer", "--model", "model"),
+        ("diagnose", "surrogate", "--out", "answer"),
+        ("export", "model", "--out", "vectors"),
     ],
 )
 def test_every_long_command_can_be_outlined(
@@ -104,6 +108,7 @@ def test_every_long_command_can_be_outlined(
 ) -> None:
     monkeypatch.chdir(home)
     (home / "users.csv").write_text("user\nuser-1\nuser-2\nnobody\n")
+    rf.fit("ease", home / "data", out=home / "other")
     before = contents(home)
     done = rankfold(*words, "--dry-run", "--json")
     assert done.code == 0, done.err
@@ -121,6 +126,9 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "index": {"candidates": 30, "width": 8},
     "predict": {"queries": 2, "unknown to the model": 1, "k": 10},
     "evaluate": {"queries": 60, "split": "test"},
+    "blend": {"first": "rg2-plain", "second": "ease", "share": "chosen on validation"},
+    "diagnose": {},
+    "export": {"width": 8, "candidate vectors": 30, "query vectors": 60},
 }
 
 
@@ -144,6 +152,14 @@ EXPECTED: dict[str, dict[str, Any]] = {
         ("evaluate", "model", "data", "--metrics", "ndgc@10"),
         ("evaluate", "model", "data", "--split", "tests"),
         ("evaluate", "model", "data", "--report", "new.html"),
+        ("blend", "model", "model", "data", "--out", "new"),
+        ("diagnose", "taylor", "--out", "new"),
+        ("diagnose", "taylor", "data", "--out", "new", "--set", "queries=0"),
+        ("diagnose", "taylor", "data", "--out", "new", "--set", "width=0"),
+        ("diagnose", "ranks", "data", "--out", "new"),
+        ("export", "model", "--out", "data"),
+        ("export", "model", "--out", "new", "--format", "csv"),
+        ("extend", "model", "ratings.csv"),
     ],
 )
 def test_long_commands_refuse_what_they_would_refuse(

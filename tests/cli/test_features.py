@@ -75,6 +75,9 @@ def test_extend_adds_candidates_to_search(rankfold: Command, informed: Path) -> 
     table = {"item": ["item-x", "item-y"], "group": ["g1", "g2"], "size": [1, 2]}
     new = informed.with_name("new.tsv")
     pl.DataFrame(table).write_csv(new, separator="\t")
+    plan = json.loads(rankfold("extend", informed, new, "--dry-run", "--json").out)["work"]
+    assert (plan["candidates to add"], plan["candidates in all"]) == (2, 33)
+    assert len(rf.load(informed).candidates) == 31
     done = rankfold("extend", informed, new)
     assert done.code == 0
     assert "2 candidates added, 33 in all" in " ".join(done.err.split())

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from rankfold.cli.console import console, print_json
 from rankfold.cli.fit import announce
-from rankfold.cli.options import Data, Json, Model, Quiet, takes, with_settings
+from rankfold.cli.dry_run import show_outline
+from rankfold.cli.options import Data, DryRun, Json, Model, Quiet, takes, with_settings
 from rankfold.tasks.options import FitOptions
 
 _OPTIONS = ("metric", "device", "validation_queries")  # those that do not concern training
@@ -25,6 +26,7 @@ def command(
         list[str] | None,
         takes("KEY=VALUE", "share, the weight of the second model from 0 to 1; or path_queries."),
     ] = None,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
     **options: Any,
@@ -35,9 +37,14 @@ def command(
     from rankfold.tasks.blend import blend
     from rankfold.training.checkpoint import path_of
 
+    options |= parse_words(set or [])
+    if dry_run:
+        from rankfold.tasks.dry_run.blend import outline_blend
+
+        outline = outline_blend([first, second], data, out, **options)
+        return show_outline(outline, json=json, quiet=quiet)
     say = console(quiet=quiet or json)
     announce(out, path_of(out), say, resume=False, adds=False)
-    options |= parse_words(set or [])
     model = blend([first, second], data, out=out, **options).model
     if json:
         print_json({"model": str(out), "method": model.method, "notes": dict(model.notes)})

@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rankfold import storage
 from rankfold.cli.console import console, print_json, print_table, progress
-from rankfold.cli.options import Json, Quiet, Seed, takes
+from rankfold.cli.dry_run import show_outline
+from rankfold.cli.options import DryRun, Json, Quiet, Seed, takes
 from rankfold.errors import UserError
 
 
@@ -35,6 +36,7 @@ def command(
         list[str] | None, takes("KEY=VALUE", "One setting of the diagnosis or the method.")
     ] = None,
     seed: Seed = 0,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -49,10 +51,14 @@ def command(
         say.print(f"{name} needs no data: {data} is ignored", style="yellow")
     options = parse_words(set or [])
     _check_folder(out)
+    more: dict[str, Any] = {"model": model, "method": method, "seed": seed}
+    if dry_run:
+        from rankfold.tasks.dry_run.diagnose import outline_diagnose
+
+        outline = outline_diagnose(name, data, options, out, **more)
+        return show_outline(outline, json=json, quiet=quiet)
     with progress(quiet=quiet or json) as callback:
-        result = diagnose(
-            name, data, options, model=model, method=method, seed=seed, progress=callback
-        )
+        result = diagnose(name, data, options, progress=callback, **more)
     storage.write_text(out / f"{name}.json", storage.to_json(result.details, indent=1))
     for stem, chart in result.charts.items():
         storage.write_text(out / f"{stem}.svg", diagnosis_svg(chart))

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from rankfold.cli.console import console, print_json, progress
-from rankfold.cli.options import Json, Model, Quiet, takes
+from rankfold.cli.dry_run import show_outline
+from rankfold.cli.options import DryRun, Json, Model, Quiet, takes
 
 
 def command(
@@ -27,6 +28,7 @@ def command(
         Path | None,
         takes("DATA", "For a model with a tail: measure what its vectors alone lose on test."),
     ] = None,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -34,17 +36,14 @@ def command(
     from rankfold.models.load import load_ranker
     from rankfold.tasks.export import export
 
+    asked: dict[str, Any] = {"format": format, "index": index, "onnx": onnx, "torch": torch}
+    asked["data"] = data
+    if dry_run:
+        from rankfold.tasks.dry_run.export import outline_export
+
+        return show_outline(outline_export(model, out, **asked), json=json, quiet=quiet)
     with progress(quiet=quiet or json) as callback:
-        about = export(
-            load_ranker(model),
-            out,
-            format=format,
-            index=index,
-            onnx=onnx,
-            torch=torch,
-            data=data,
-            progress=callback,
-        )
+        about = export(load_ranker(model), out, progress=callback, **asked)
     if json:
         print_json({"out": str(out), **about})
         return

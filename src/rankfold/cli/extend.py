@@ -6,7 +6,8 @@ import typer
 
 from rankfold.cli.console import console, print_json
 from rankfold.cli.info import describe_dropped
-from rankfold.cli.options import Json, Model, Quiet, takes
+from rankfold.cli.dry_run import show_outline
+from rankfold.cli.options import DryRun, Json, Model, Quiet, takes
 from rankfold.errors import pluralize
 
 
@@ -29,12 +30,18 @@ def command(
         ),
     ] = None,
     text_column: Annotated[str | None, takes("NAME", "The column of texts.")] = None,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Add candidates that no query has chosen yet, by their features or texts."""
     from rankfold.tasks.update import extend
 
+    if dry_run:
+        from rankfold.tasks.dry_run.extend import outline_extend
+
+        outline = outline_extend(model, table, key_column, text_column)
+        return show_outline(outline, json=json, quiet=quiet)
     ranker = extend(model, table, key_column, text_column)
     entry, n = ranker.model.notes["extended"][-1], len(ranker.candidates)
     if json:

@@ -16,7 +16,7 @@ from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.fit import fit_plan
-from rankfold.tasks.fit.plan import make_plan
+from rankfold.tasks.fit.plan import FitPlan, make_plan
 from rankfold.tasks.options import FitOptions
 from rankfold.types import Dataset, Model, Run, Step
 
@@ -43,6 +43,19 @@ def blend(
         options: ``path_queries`` of ``blend``, and the options of ``fit`` that do not concern
             training, such as ``metric`` and ``device``.
     """
+    blended = fit_plan(plan_blend(models, data, share, out, **options))
+    assert isinstance(blended, Ranker)
+    return blended
+
+
+def plan_blend(
+    models: Sequence[str | Path | Ranker | Grader],
+    data: Any,
+    share: float | None = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> FitPlan:
+    """The plan of a blend, whose checks are done; the arguments are those of ``blend``."""
     for name in _FROM_MODELS:
         if name in options:
             hint = "leave it out: both models are already fitted"
@@ -64,10 +77,7 @@ def blend(
             "both models were fitted on the validation pairs, so these cannot choose the share",
             hint="give --set share=.5, or blend models that were fitted without --refit",
         )
-    plan = replace(plan, method=replace(plan.method, fit=partial(_fit, parts)))
-    blended = fit_plan(plan)
-    assert isinstance(blended, Ranker)
-    return blended
+    return replace(plan, method=replace(plan.method, fit=partial(_fit, parts)))
 
 
 def _fit(parts: Sequence[Model], data: Dataset, config: Config, run: Run) -> Iterator[Step]:

@@ -81,7 +81,7 @@ class Evaluation(Tabular):
         return document
 
 
-def evaluate_ranking(
+def evaluate_ranking(  # noqa: PLR0913
     ranker: Ranker,
     data: Dataset,
     *,

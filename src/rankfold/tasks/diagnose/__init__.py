@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, fields, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -79,6 +79,37 @@ def diagnose(
         seed: of the fit and of samples.
         progress: called with a message and the share done.
     """
+    plan = make_plan(name, data, options, model=model, method=method, seed=seed)
+    hint = "try fewer queries, rows or scores, or a smaller width or batch_size"
+    with memory_errors(f"diagnose {name} with these settings", hint):
+        subject, request = _subject(plan)
+        result = plan.diagnosis.measure(plan.settings, subject, progress)
+    request["settings"] = asdict(plan.settings)
+    return _with_request(name, plan.diagnosis, result, request)
+
+
+class DiagnosisPlan(NamedTuple):
+    """A diagnosis whose arguments are checked and read."""
+
+    diagnosis: Diagnosis
+    settings: Any  # of the diagnosis
+    data: Dataset | None
+    model: Ranker | Grader | None  # None: there is none, or one is fitted
+    method: str  # to fit or to train; empty: none
+    options: dict[str, Any]  # settings of the method
+    seed: int
+
+
+def make_plan(
+    name: str,
+    data: Any = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    model: Ranker | Grader | str | Path | None = None,
+    method: str | None = None,
+    seed: int = 0,
+) -> DiagnosisPlan:
+    """Check the arguments of ``diagnose`` and read what they name. Nothing is fitted."""
     diagnosis = find_diagnosis(name)
     if not 0 <= seed < 2**63:
         raise UserError(f"`seed` must be at least 0, got {seed}", hint="and below 2**63")
@@ -88,11 +119,22 @@ def diagnose(
     own = {name: others.pop(name) for name in names if name in others}
     settings = config.build(diagnosis.config, own)
     _check_options(diagnosis, others, method, fits=model is None)
-    hint = "try fewer queries, rows or scores, or a smaller width or batch_size"
-    with memory_errors(f"diagnose {name} with these settings", hint):
-        subject, request = _subject(name, diagnosis, data, others, model, method, seed)
-        result = diagnosis.measure(settings, subject, progress)
-    return _with_request(name, diagnosis, result, {**request, "settings": asdict(settings)})
+    read = None if diagnosis.subject == "nothing" else _read(name, diagnosis, data)
+    if diagnosis.subject in ("nothing", "data"):
+        return DiagnosisPlan(diagnosis, settings, read, None, "", {}, seed)
+    if method in (None, diagnosis.method):
+        others = {**diagnosis.paper.quick, **others}
+    method = method or diagnosis.method
+    if model is None:
+        config.build(find_method(method).config, others)
+        return DiagnosisPlan(diagnosis, settings, read, None, method, others, seed)
+    opened = model if isinstance(model, Ranker | Grader) else load(model)
+    if isinstance(opened, Grader) != ((kind := diagnosis.paper.data) == "graded"):
+        raise UserError(
+            f"{name} is about {kind}, but the model was fitted by {opened.model.method}",
+            hint=f"give a model of {diagnosis.method}",
+        )
+    return DiagnosisPlan(diagnosis, settings, read, opened, "", {}, seed)
 
 
 def find_diagnosis(name: str) -> Diagnosis:
@@ -131,42 +173,22 @@ def _check_options(
     config.check_names(make_dataclass("Options", both), others)
 
 
-def _subject(
-    name: str,
-    diagnosis: Diagnosis,
-    data: Any,
-    options: dict[str, Any],
-    model: Any,
-    method: str | None,
-    seed: int,
-) -> tuple[Any, dict[str, Any]]:
+def _subject(plan: DiagnosisPlan) -> tuple[Any, dict[str, Any]]:
     """What the diagnosis measures, and the facts about it for the document."""
-    if diagnosis.subject == "nothing":
+    if plan.data is None:
         return None, {}
-    read = _read(name, diagnosis, data)
-    request: dict[str, Any] = {"seed": seed, "data": read.fingerprint}
-    if diagnosis.subject == "data":
-        return DiagnosedData(read, seed), request
-    if method in (None, diagnosis.method):
-        options = {**diagnosis.paper.quick, **options}
-    method = method or diagnosis.method
-    if diagnosis.subject == "training":
-        settings = config.build(find_method(method).config, options)
+    request: dict[str, Any] = {"seed": plan.seed, "data": plan.data.fingerprint}
+    if plan.diagnosis.subject == "data":
+        return DiagnosedData(plan.data, plan.seed), request
+    if plan.diagnosis.subject == "training":
+        settings = config.build(find_method(plan.method).config, plan.options)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        run = Run(rng=torch.Generator().manual_seed(seed), device=device, comm=SingleProcess())
-        request |= {"method": method, "config": asdict(settings)}
-        return DiagnosedTraining(read, settings, run), request
-    if model is None:
-        model = fit(method, read, seed=seed, **options)
-    elif not isinstance(model, Ranker | Grader):
-        model = load(model)
-    if isinstance(model, Grader) != ((kind := diagnosis.paper.data) == "graded"):
-        raise UserError(
-            f"{name} is about {kind}, but the model was fitted by {model.model.method}",
-            hint=f"give a model of {diagnosis.method}",
-        )
+        run = Run(rng=torch.Generator().manual_seed(plan.seed), device=device, comm=SingleProcess())
+        request |= {"method": plan.method, "config": asdict(settings)}
+        return DiagnosedTraining(plan.data, settings, run), request
+    model = plan.model or fit(plan.method, plan.data, seed=plan.seed, **plan.options)
     request |= {"method": model.model.method, "config": dict(model.model.config)}
-    return DiagnosedModel(read, seed, model), request
+    return DiagnosedModel(plan.data, plan.seed, model), request
 
 
 def _read(name: str, diagnosis: Diagnosis, data: Any) -> Dataset:

@@ -66,18 +66,12 @@ def export(
     Returns:
         The contents of ``about.json`` in the folder.
     """
-    if format not in _FORMATS:
-        raise UserError(
-            f"`format` must be one of {', '.join(_FORMATS)}, got {format!r}",
-            hint="default: parquet",
-        )
-    sides = _sides(ranker)
+    sides, needed = check_export(ranker, out, format)
     about: dict[str, Any] = {
         "method": ranker.model.method,
         "score": "the inner product of a query's vector and a candidate's",
         "width": sides["candidate"].width,
     }
-    needed = sum(4 * len(side.keys) * side.width for side in sides.values())
     with _appearing(Path(out), needed) as folder:
         for side, vectors in sides.items():
             files = _FORMATS[format](folder, _PLURALS[side], vectors, progress)
@@ -108,6 +102,20 @@ def export(
             about["index"] = export_faiss(ranker.searcher.index, candidates, path, some)
         (folder / "about.json").write_text(storage.to_json(about, indent=2), encoding="utf-8")
     return about
+
+
+def check_export(ranker: Ranker, out: str | Path, format: str) -> tuple[dict[Side, Vectors], int]:
+    """Both sides and the bytes of their vectors; a UserError if they cannot be written there."""
+    if format not in _FORMATS:
+        raise UserError(
+            f"`format` must be one of {', '.join(_FORMATS)}, got {format!r}",
+            hint="default: parquet",
+        )
+    sides = _sides(ranker)
+    if Path(out).exists():
+        raise UserError(f"{out} already exists", hint="choose another --out")
+    storage.check_destination(Path(out))
+    return sides, sum(4 * len(side.keys) * side.width for side in sides.values())
 
 
 _PLURALS: dict[Side, str] = {"candidate": "candidates", "query": "queries"}
@@ -227,9 +235,6 @@ def _keys(keys: Vocabulary, rows: Tensor) -> pl.DataFrame:
 @contextmanager
 def _appearing(out: Path, needed: int) -> Iterator[Path]:
     """A folder to write into, which becomes ``out`` at the end; a failure leaves nothing."""
-    if out.exists():
-        raise UserError(f"{out} already exists", hint="choose another --out")
-    storage.check_destination(out)
     hint = "choose another --out, or free some space"
     with (
         storage.write_errors(out, lambda: needed, hint),
