@@ -132,6 +132,29 @@ def test_a_promise_or_an_explanation_that_a_model_cannot_give_is_refused(client:
         assert why in response.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "error", "hint"),
+    [
+        ("shop/search", {"query": [3]}, "there is no field 'query'", "did you mean 'queries'?"),
+        (
+            "shop/search",
+            {"queries": [3], "where_": ""},
+            "no field 'where_'",
+            "did you mean 'where'?",
+        ),
+        ("patients/grade", {"lines": []}, "no field 'lines'", "fields: rows, fpr"),
+        ("shop/search", {"queries": "3"}, "queries: ", "write a list"),
+    ],
+)
+def test_a_wrong_field_gets_the_right_one(
+    client: Client, path: str, body: dict[str, Any], error: str, hint: str
+) -> None:
+    response = client.post(f"/models/{path}", body)
+    assert response.status_code == 400
+    assert error in response.json()["error"]
+    assert hint in response.json()["hint"]
+
+
 def test_a_missing_column_is_a_missing_value(client: Client) -> None:
     rows = [{"age": 1.0, "dose": 2.0, "site": None}, {"age": 1.0, "dose": 2.0}]
     result = client.post("/models/patients/grade", {"rows": rows}).json()["results"]

@@ -164,6 +164,9 @@ def opened(name: str, folder: storage.Folder, written: float, limits: Limits) ->
         _ = model.opened, model.calibrates
         card["sizes"] = {"grades": len(model.grades)}
         columns = [] if model.columns is None else _listed(model.columns)
+        if model.columns is not None and model.profile is not None:
+            typical = model.profile.typical(model.columns)
+            columns = [{**one, "typical": typical[one["name"]]} for one in columns]
         card |= {"grades": model.names, "columns": columns}
         card |= {"importance": notes.get("importance"), "explains": model.explains}
     return Served(model, accepts, card, to_json(card, inf_nan_mode="null"))

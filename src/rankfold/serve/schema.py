@@ -1,5 +1,7 @@
 """The requests and responses: pydantic checks requests, the OpenAPI document describes both."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -179,15 +181,23 @@ def parse_body(body: type[Body], content: bytes) -> Body:
     try:
         return body.model_validate_json(content)
     except ValidationError as error:
-        raise explain(error) from None
+        raise explain(error, body.model_fields) from None
 
 
-def explain(error: ValidationError) -> HttpError:
-    """Name the deepest error: of several readings of a value, the one that came closest."""
+def explain(error: ValidationError, names: Iterable[str] = ()) -> HttpError:
+    """Name the deepest error: of several readings of a value, the one that came closest.
+
+    ``names`` are the fields to suggest in place of an unknown one.
+    """
     details = error.errors(include_url=False, include_context=False)
-    deepest = max(details, key=lambda detail: len(detail["loc"]))
+    unknown = "extra_forbidden"  # rather than a field that is missing in its place
+    deepest = max(details, key=lambda one: (len(one["loc"]), one["type"] == unknown))
     path = [str(part) for part in deepest["loc"] if not _is_type(part)]
     message = deepest["msg"][:1].lower() + deepest["msg"][1:]
+    if deepest["type"] == unknown and len(path) == 1:
+        near = get_close_matches(path[0], names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"fields: {', '.join(names)}"
+        return HttpError(400, f"there is no field {path[0][:200]!r}", hint)
     if deepest["type"] == "string_type" and path[0] in _KEY_LISTS:
         message = "a key must be a string or a 64-bit integer"  # it is neither
     elif path[:1] == ["rows"] and len(path) > 2:  # a column's value is of no accepted type
@@ -201,6 +211,7 @@ _HINTS = {
     "too_long": "split it into several requests",
     "json_invalid": "send a JSON object in UTF-8",
     "model_type": "send a JSON object",
+    "list_type": 'write a list, such as ["a"]',
 }
 
 

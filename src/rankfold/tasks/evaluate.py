@@ -75,8 +75,8 @@ def evaluate(  # noqa: PLR0913
         )
     shared: dict[str, Any] = {"split": split, "progress": progress}
     if isinstance(model, Grader):
-        ranking = {"strata": strata, "index": index != "exact", "propensity": propensity}
-        ranking |= {"diversity": diversity, "at_most": at_most}
+        ranking: dict[str, Any] = {"strata": strata, "index": index != "exact"}
+        ranking |= {"propensity": propensity, "diversity": diversity, "at_most": at_most}
         if wrong := next((name for name, value in ranking.items() if value), None):
             raise UserError(
                 f"`{wrong}` is for models that rank, but this one grades rows",

@@ -4,6 +4,7 @@ A number has bins between quantiles and one for missing values. A category has a
 level, one for the others, and one for missing and unknown ones.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -67,6 +68,17 @@ class Profile:
             Shift(name, stability(old, new), _last(new), _last(old))
             for name, old, new in zip(names, before, seen, strict=True)
         ]
+
+    def typical(self, columns: Columns) -> dict[str, float | str | None]:
+        """The median of each number, nearly, and the most frequent level; None: all missing."""
+        values: dict[str, float | str | None] = {}
+        for name, middles, counts in zip(columns.numbers, self.values, self.numbers, strict=True):
+            reached = counts[:_BINS].cumsum(0)
+            value = float(middles[int((reached < reached[-1] / 2).sum())])
+            values[name] = None if math.isnan(value) else float(f"{value:.6g}")
+        for (name, levels), frequent in zip(columns.levels.items(), self.levels, strict=True):
+            values[name] = levels[int(frequent[0])] if frequent[0] >= 0 else None
+        return values
 
     def _count_numbers(self, numbers: Tensor) -> Iterator[Tensor]:
         for column, edges in zip(numbers.T, self.edges, strict=True):

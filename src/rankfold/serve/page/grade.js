@@ -48,6 +48,12 @@ export function fillRow(form, row) {
   for (const input of inputs(form)) input.value = Object.hasOwn(row, input.column) ? row[input.column] : "";
 }
 
+/** The typical value of each column, as text: where a form starts. */
+export const typicalRow = (columns) =>
+  Object.fromEntries(
+    columns.filter(({ typical }) => (typical ?? null) !== null).map(({ name, typical }) => [name, String(typical)]),
+  );
+
 /** A row of texts with numbers where columns have no levels. */
 export function typedRow(row, columns) {
   const given = columns.filter(({ name }) => Object.hasOwn(row, name));

@@ -5,7 +5,7 @@ import { cardElement, readCard } from "./card.js";
 import { combobox } from "./combobox.js";
 import { find, keyAndText, make, pluralize } from "./dom.js";
 import { errorBox } from "./error.js";
-import { columnFields, fillRow, gradeElement, gradeRow, readRow } from "./grade.js";
+import { columnFields, fillRow, gradeElement, gradeRow, readRow, typicalRow } from "./grade.js";
 import { addToHistory, applyChange, historyPanel, splitKeys, union } from "./history.js";
 import { rankingElement } from "./ranking.js";
 import { complete, explain, readFeatures, search } from "./search.js";
@@ -104,7 +104,7 @@ function fillForms() {
   find("where").value = request.where;
   find("diversity").value = request.diversity;
   if (request.where || request.diversity) find("rules").open = true;
-  fillRow(find("grade"), request.row ?? {});
+  fillRow(find("grade"), request.row ?? typicalRow(card.columns));
   if (request.fpr) find("fpr").value = request.fpr;
   find("confidence").value = request.confidence ?? "";
 }
@@ -162,7 +162,9 @@ async function showExamples(signal) {
   const kind = KINDS.find((each) => each !== "text" && each !== "features" && accepts(each));
   if (!kind) {
     const images = "This model grades images. Use rankfold predict with a folder of images.";
-    const text = card.accepts.length ? "Fill in the columns that you know." : images;
+    const text = card.accepts.length
+      ? "The form has typical values. Change those that you know, and empty those that are unknown."
+      : images;
     find("examples").replaceChildren(make("p", { class: "note" }, text));
     return;
   }
