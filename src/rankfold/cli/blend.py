@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rankfold.cli.console import console, print_json
-from rankfold.cli.fit import announce
 from rankfold.cli.dry_run import show_outline
+from rankfold.cli.fit import announce
 from rankfold.cli.options import Data, DryRun, Json, Model, Quiet, takes, with_settings
 from rankfold.tasks.options import FitOptions
 

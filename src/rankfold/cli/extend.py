@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from rankfold.cli.console import console, print_json
-from rankfold.cli.info import describe_dropped
 from rankfold.cli.dry_run import show_outline
+from rankfold.cli.info import describe_dropped
 from rankfold.cli.options import DryRun, Json, Model, Quiet, takes
 from rankfold.errors import pluralize
 

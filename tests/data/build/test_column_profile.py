@@ -2,7 +2,7 @@
 
 import torch
 
-from rankfold.data.build.profile import profile_of
+from rankfold.data.build.column_profile import profile_of
 from rankfold.types import Columns, Graded
 
 
