@@ -13,7 +13,7 @@ from rankfold.errors import UserError
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.rules import Rules
+from rankfold.models.reranking import Rules
 from rankfold.notebook import shown
 from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
 from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking, test_pairs

@@ -20,7 +20,7 @@ from rankfold.errors import UserError
 from rankfold.metrics import MetricSpec, parse
 from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
 from rankfold.models.ranker import Ranker
-from rankfold.models.rules import NO_RULES, Rules, choose, pool_size
+from rankfold.models.reranking import NO_RULES, Rules, choose, pool_size
 from rankfold.models.search import Searcher, find_index, ranks_by_text
 from rankfold.notebook import silent
 from rankfold.tasks.options import DEFAULT_METRICS
