@@ -9,6 +9,8 @@ methods up to ``bce`` and the cases that differed most with AVX2 on two threads:
   other processors and libraries, more to methods that take many small steps.
 - Methods that draw negatives by their scores may draw others after a difference in rounding.
   ``bir`` differed by 8e-4 in recall, ``xir`` by 6e-3.
+- ``text-linear`` trains on the hardest texts of a first search, which depend on rounding: its
+  scores differed by 1.2e-3 on a processor without AVX-512.
 - A loss that compares rows does not fix the mean of its scores, which rounding alone can shift.
   It differed by 4e-3 for such methods.
 """
@@ -38,6 +40,7 @@ GRADIENT = Tolerance(metrics=5e-3, scores=5e-3)
 SHIFTING = GRADIENT._replace(mean=0.05)
 OTHERS = {
     "xir": Tolerance(metrics=0.02, scores=0.03, keys=0.5),
+    "text-linear": GRADIENT,
     "cba": SHIFTING,
     "cba likeness": SHIFTING,
     "fh-auc": SHIFTING,
