@@ -34,6 +34,7 @@ PROGRAMS = {  # name: module of benchmarks, arguments
     "load": ["serve.load", "--write"],
     "alone": ["serve.alone", "--write"],
     "soak": ["serve.soak", "--write"],
+    "leak": ["serve.leak", "--write"],
     "repeated": ["serve.repeated", "--label", "after"],
     "texts-data": ["quality.text_data"],
     "texts-prepare": ["quality.texts", "prepare"],

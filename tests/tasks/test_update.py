@@ -255,12 +255,17 @@ def test_a_checkpoint_must_go_before_queries_are_forgotten(home: Path) -> None:
         lambda out: extend(out, pl.DataFrame({"candidate": ["x"], "f": [1.0]})),
         lambda out: add_index(out, "exact"),
         lambda out: fit_and_add("sums", out.with_name("data"), out.with_name("more"), out),
+        lambda out: rf.fit("sums", out.with_name("data"), out=out, report=pytest.fail),
     ],
-    ids=["forget", "extend", "index", "add"],
+    ids=["forget", "extend", "index", "add", "fit"],
 )
 def test_a_change_waits_for_no_other_change(home: Path, change: Callable[[Path], object]) -> None:
-    """Each loads the model, changes it and writes it: the second would undo the first."""
+    """Each loads the model, changes it and writes it: the second would undo the first.
+
+    A fit says so before its first step.
+    """
     out = home / "model"
     rf.fit("sums", home / "data", out=out)
     with storage.locked(out), pytest.raises(UserError, match=f"process {os.getpid()} is writing"):
         change(out)
+    assert not (home / "model.checkpoint").exists()

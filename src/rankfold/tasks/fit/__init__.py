@@ -1,7 +1,7 @@
 """Fit a method: run its steps, keep the best on validation, stop early, survive a kill."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from inspect import cleandoc
 from pathlib import Path
@@ -88,7 +88,7 @@ def fit_plan(plan: FitPlan) -> Ranker | Grader:
 
 @contextmanager
 def _reserved(plan: FitPlan) -> Iterator[None]:
-    """Hold ``MODEL.checkpoint`` from start to end, so that no other fit writes this model."""
+    """Hold ``MODEL.checkpoint``, and MODEL if it exists: no other process writes them meanwhile."""
     if plan.out is None or plan.comm.rank > 0:
         yield
         return
@@ -97,7 +97,8 @@ def _reserved(plan: FitPlan) -> Iterator[None]:
         path.mkdir(exist_ok=True)
         with storage.locked(path, of=plan.out):
             try:
-                yield
+                with storage.locked(plan.out) if plan.out.exists() else nullcontext():
+                    yield
             finally:
                 with suppress(OSError):
                     path.rmdir()  # nothing was saved in it
