@@ -177,8 +177,8 @@ def _fill(content: Content, put: Put) -> str:
     assert not isinstance(content, ReusedFile)
     buffer = io.BytesIO()  # not written to a path: Polars expands patterns and ``~`` in paths
     content.write_parquet(buffer)
-    with buffer.getbuffer() as content:  # released even if the disk refuses it
-        put(content)
+    with buffer.getbuffer() as view:  # released even if the disk refuses it
+        put(view)
     return "parquet"
 
 
