@@ -181,7 +181,7 @@ def test_verify_lists_and_removes_what_no_manifest_names(rankfold: Command, mode
     done = rankfold("verify", model)
     assert done.code == 0
     assert f"2 leftovers of earlier writes: {left.name}, {beside.name}" in done.err
-    assert "not written by rankfold: notes.md" in done.err
+    assert "not in its manifest: notes.md" in done.err
     document = json.loads(rankfold("verify", model, "--clean", "--json").out)
     assert (document["leftovers"], document["foreign"]) == ([], [str(mine)])
     assert (mine.exists(), left.exists(), beside.exists()) == (True, False, False)

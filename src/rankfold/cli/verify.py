@@ -37,4 +37,4 @@ def command(
         out.print(f"{what} of earlier writes: {names}; --clean removes them", style="yellow")
     if foreign:
         names = ", ".join(path.name for path in foreign)
-        out.print(f"not written by rankfold: {names}", style="yellow")
+        out.print(f"not in its manifest: {names}", style="yellow")
