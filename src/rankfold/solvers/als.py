@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.kernels.matmul import multiply
 from rankfold.kernels.threads import in_threads, inner, product, summed
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, in_dtype, query_half
 from rankfold.solvers.conjugate_gradients import conjugate_gradients
@@ -192,9 +193,7 @@ def _rotated_step(
         )
         is_diagonal = half.extra == half.cross == half.centre * half.uncentred == 0
         by = by_division if is_diagonal else solve
-        return by(
-            system, None if start is None else torch.mm(start[own], turn, out=out), relaxation
-        )
+        return by(system, None if start is None else multiply(start[own], turn, out), relaxation)
 
     places = list(pairs.blocks(rotated_others))
     if len(places) == 1:  # avoids a copy
@@ -223,7 +222,7 @@ def _rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tenso
 
     def rotate(some: slice) -> None:
         assert out is not None
-        out[some] = vectors[some] @ basis
+        out[some] = multiply(vectors[some], basis)
 
     in_threads(rotate, list(runs(vectors)))
     return out
