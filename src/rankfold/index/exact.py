@@ -24,7 +24,7 @@ from rankfold.kernels.topk import (
 from rankfold.types import Allow, Exclude, Interactions, TopK
 
 QUERY_BLOCK = 2048  # queries at a time: with fewer, the product mostly rearranges candidates
-_THREAD_BLOCK = 512  # queries at a time of a thread
+_THREAD_BLOCK = 256  # queries at a time of a thread: malloc keeps 16 MB, and returns 32 MB at once
 _MIN_FUSED_QUERIES = 128  # at a time by fused kernels, which read all candidates each time
 _CANDIDATE_BLOCK = 16_384  # candidates at a time, before memory goes to more queries at a time
 _ALIGNMENT = 16  # columns: with unaligned rows a product takes up to twice as long
