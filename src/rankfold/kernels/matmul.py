@@ -42,6 +42,7 @@ def _suits_onednn(left: Tensor, right: Tensor) -> bool:
 @cache
 def _onednn_is_faster() -> bool:
     has_both = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
-    if not has_both or torch.backends.cpu.get_cpu_capability() != "AVX512":
+    known = hasattr(torch.ops.mkldnn, "_linear_pointwise")  # it is not documented
+    if not has_both or not known or torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     return _CPU.exists() and "AuthenticAMD" in _CPU.read_text()
