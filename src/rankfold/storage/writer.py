@@ -177,8 +177,7 @@ def _fill(content: Content, put: Put) -> str:
     assert not isinstance(content, ReusedFile)
     buffer = io.BytesIO()  # not written to a path: Polars expands patterns and ``~`` in paths
     content.write_parquet(buffer)
-    with buffer.getbuffer() as view:  # released even if the disk refuses it
-        put(view)
+    put(buffer.getvalue())  # shared, not copied
     return "parquet"
 
 

@@ -214,8 +214,8 @@ def _save_state(ranker: Ranker, path: Path) -> None:
     buffer = io.BytesIO()
     save({name: tensor.cpu() for name, tensor in ranker.model.tensors.items()}, buffer)
     storage.new_file(path)
-    with storage.filling(path) as put, buffer.getbuffer() as content:
-        put(content)
+    with storage.filling(path) as put:
+        put(buffer.getvalue())  # shared, not copied
 
 
 def _blocks(side: Vectors, what: str, progress: Progress) -> Iterator[tuple[Tensor, Any]]:
