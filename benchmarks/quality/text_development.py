@@ -4,13 +4,14 @@
 
 Each becomes scratch/texts/NAME.npz, as those of ``text_data``, and scratch/data/text-NAME. They are
 samples of public sets with other labels: broad ones, many for each document, or bare codes.
-``phenotypes`` needs a package that ``package_sets`` names. The two of ``LAST`` are for one
-judgement after all choices.
+Some need packages that ``package_sets`` names. Those of ``LAST`` are for one judgement after all
+choices.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,60 @@ def phenotypes(_data: Path) -> TextSet:
     return assembled(drawn(documents, 10_000), list(names.values()))
 
 
+def diagnoses(_data: Path) -> TextSet:
+    """Names of diagnoses, and the bare codes of what each belongs to."""
+    found = list(package_sets.diagnoses())
+    codes = sorted({code for _, own in found for code in own})
+    place = {code: i for i, code in enumerate(codes)}
+    documents = [(text, [place[code] for code in own]) for text, own in found]
+    return assembled(drawn(documents, 12_000), [f"x{i:05d}" for i in range(len(codes))])
+
+
+def dictionary(_data: Path) -> TextSet:
+    """The first 25 words of articles about computing, and the articles that they link to."""
+    articles = dict(package_sets.dictionary())
+    place = {word: i for i, word in enumerate(articles)}
+    documents = [
+        (" ".join([word, *re.sub("[{}]", "", text).split()[:25]]), _known(_links(text), place))
+        for word, text in articles.items()
+    ]
+    return assembled(drawn([one for one in documents if one[1]], 12_000), list(place))
+
+
+def _links(text: str) -> list[str]:
+    """What is in braces."""
+    return [" ".join(link.split()) for link in re.findall(r"\{([^{}(]*)\}", text)]
+
+
+def _known(names: list[str], place: dict[str, int]) -> list[int]:
+    return [place[name] for name in names if name in place]
+
+
+def italian(data: Path) -> TextSet:
+    """Long Italian descriptions of packages; their section, and what dozens depend on."""
+    about, needed = _packages(data)
+    texts = package_sets.italian_packages()
+    counts = np.bincount([one for own in needed.values() for one in own])
+    sections = sorted({section for _, section, _ in about.values()})
+    place = {number: len(sections) + i for i, number in enumerate(about)}
+    documents = [
+        (texts[name], [sections.index(section)] + [place[n] for n in needed[key] if counts[n] > 29])
+        for key, (_, section, name) in about.items()
+        if name in texts
+    ]
+    labels = [*sections, *(name for _, _, name in about.values())]
+    return assembled(drawn([one for one in documents if len(one[1]) > 1], 12_000), labels)
+
+
+def icons(_data: Path) -> TextSet:
+    """Names of icons, and their tags."""
+    found = list(package_sets.icons())
+    names = sorted({tag.lower() for _, own in found for tag in own})
+    place = {name: i for i, name in enumerate(names)}
+    documents = [(name, [place[tag.lower()] for tag in own]) for name, own in found if own]
+    return assembled(drawn(documents, 12_000), names)
+
+
 def tags(data: Path) -> TextSet:
     """Package descriptions and their debtags."""
     found = list(rows(data / "debian-trixie" / "packages.tsv.zst"))
@@ -141,8 +196,15 @@ DEVELOPMENT: dict[str, Callable[[Path], TextSet]] = {
     "package-links": package_links,
     "hypernyms": hypernyms,
     "phenotypes": phenotypes,
+    "diagnoses": diagnoses,
+    "dictionary": dictionary,
 }
-LAST: dict[str, Callable[[Path], TextSet]] = {"tags": tags, "first-paragraphs": first_paragraphs}
+LAST: dict[str, Callable[[Path], TextSet]] = {
+    "tags": tags,
+    "first-paragraphs": first_paragraphs,
+    "italian": italian,
+    "icons": icons,
+}
 SETS = {**DEVELOPMENT, **LAST}
 
 Documents = list[tuple[str, list[int]]]  # text, labels
