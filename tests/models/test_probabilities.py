@@ -1,5 +1,6 @@
 """Probabilities of results: they equal the shares of right results, and rise with the score."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.models import probabilities
 from rankfold.models.ranker import Ranker
-from rankfold.types import Dataset, Model, TopK, from_pairs
+from rankfold.models.ranking import SearchSpec
+from rankfold.serve.search import answer
+from rankfold.types import Dataset, Model, Texts, TopK, from_pairs
 
 COLOURS = ["red", "green", "blue", "grey", "black"]
 
@@ -57,8 +60,20 @@ def test_probabilities_are_the_shares_of_right_results() -> None:
 
 def test_popular_results_have_their_share_of_the_queries() -> None:
     chosen = from_pairs(torch.tensor([0, 1, 2, 2]), torch.tensor([1, 1, 0, 1]), None, (4, 3))
-    values = probabilities.of_popular(chosen, torch.tensor([[1, 0, 2, -1]]))
-    torch.testing.assert_close(values, torch.tensor([[1, 1 / 3, 0, 0]]))
+    found, right = lists(1500)
+    model = Model("words", {}, {}, {probabilities.NOTE: probabilities.learn(found, right)})
+    lists_of = TopK(torch.tensor([[1, 0, 2, -1]] * 2), torch.tensor([[4.0, 3, 2, -torch.inf]] * 2))
+    texts = Texts(torch.tensor([0, 0, 1]), torch.tensor([5]))
+    values = probabilities.of_lists(model, lists_of, chosen, texts)
+    torch.testing.assert_close(values[0], torch.tensor([1, 1 / 3, 0, 0]))
+    torch.testing.assert_close(values[1], probabilities.at(model, lists_of.scores)[1])
+
+
+def answer_texts(model: Ranker, texts: list[str]) -> list[dict[str, Any]]:
+    """The first results over HTTP."""
+    (document,) = answer(model, [SearchSpec("text", texts, 1)])
+    assert isinstance(document, bytes)
+    return [result["candidates"][0] for result in json.loads(document)["results"]]
 
 
 @pytest.mark.parametrize("options", [{}, {"refit": True}])
@@ -81,6 +96,11 @@ def test_predictions_keep_what_is_probable(
     assert 1 <= len(some) <= 3
     scores = every["score"].to_numpy()[:5].reshape(1, 5)
     np.testing.assert_allclose(model.probabilities(scores)[0], every["probability"][:5])
+    same = model.search(text=list(texts["text"]), k=5).to_polars()
+    np.testing.assert_allclose(same["probability"], every["probability"], rtol=1e-5)
+    assert model.search(text="grey", pin=["red"]).probabilities is None
+    (answer,) = answer_texts(model, ["grey"])
+    assert answer["probability"] == pytest.approx(every["probability"][10], rel=1e-5)
 
 
 def test_models_without_probabilities_refuse(data: Dataset) -> None:

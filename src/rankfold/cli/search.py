@@ -113,6 +113,9 @@ def command(
     asked = query or candidate or text or ",".join([*(history or ()), *(features or ())])
     pairs = zip(ranking.keys[0], ranking.scores[0].tolist(), strict=False)
     results: list[dict[str, Any]] = [{"candidate": key, "score": score} for key, score in pairs]
+    if ranking.probabilities is not None:
+        for entry, chance in zip(results, ranking.probabilities[0].tolist(), strict=False):
+            entry["probability"] = chance
     for entry, words in zip(results, ranking.texts[0] if ranking.texts else (), strict=False):
         entry["text"] = words
     for entry, reason in zip(results, (ranking.explanations or [[]])[0], strict=False):
@@ -173,18 +176,21 @@ def _show(results: list[dict[str, Any]], title: str, out: Console) -> None:
     """A table; texts stand beside the keys if they differ from them."""
     explained = bool(results) and "because" in results[0]
     says_more = any(entry.get("text") not in (None, entry["candidate"]) for entry in results)
+    likely = bool(results) and "probability" in results[0]
     rows = [
         [
             str(place),
             str(entry["candidate"]),
             *([entry["text"] or ""] if says_more else []),
             f"{entry['score']:.4f}",
+            *([f"{entry['probability']:.0%}"] if likely else []),
             *([_because(entry)] if explained else []),
         ]
         for place, entry in enumerate(results, 1)
     ]
     columns = ["", "candidate", *(["text"] if says_more else []), "score"]
     left = len(columns) - 1
+    columns += ["probability"] if likely else []
     columns += ["because"] if explained else []
     print_table(title, columns, rows, out, left=left)
     if explained and not results[0]["exact"]:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rankfold.errors import pluralize
 from rankfold.models.explain.ranking import Explanation, explain
+from rankfold.models.probabilities import NOTE, of_lists
 from rankfold.models.reranking import NO_RULES, Rules, by_rules
 from rankfold.models.search import NO_FILTER, Filter, union
 from rankfold.types import (
@@ -62,6 +63,8 @@ class Ranking(Tabular):
     texts: list[list[str | None]] | None = None  # beside the keys; None: no candidate has one
     inputs: Sequence[Any] = ()  # of each list; keys as the model holds them
     explanations: list[list[Explanation]] | None = None  # of each result, if asked for
+    probabilities: NDArray[np.float32] | None = None
+    """[B, K], that a result is right; only for texts and queries of a model that learnt them."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -80,7 +83,7 @@ class Ranking(Tabular):
         return "\n".join([head, *(shorten(one, _LINE, placeholder=" ...") for one in lists), *rest])
 
     def to_polars(self) -> pl.DataFrame:
-        """One row per result: query, rank, candidate, score, and text if candidates have one."""
+        """One row per result: query, rank, candidate, score; probability and text if they exist."""
         lengths = [len(keys) for keys in self.keys]
         places = np.arange(len(self)).repeat(lengths)
         columns = {
@@ -89,6 +92,8 @@ class Ranking(Tabular):
             "candidate": pl.Series([*chain(*self.keys)]),
             "score": np.concatenate([np.empty(0, np.float32), *(row.scores for row in self)]),
         }
+        if self.probabilities is not None:
+            columns["probability"] = self.probabilities[self.scores > -np.inf]
         if self.texts is not None:
             columns["text"] = pl.Series([*chain(*self.texts)], dtype=pl.String)
         if self.explanations is not None:
@@ -258,12 +263,17 @@ def _rank(
     )
     ids, scores = top.ids.cpu().numpy(), top.scores.cpu().numpy()
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
+    chances = None
+    if first.by in ("text", "queries") and not first.rules and NOTE in ranker.model.notes:
+        chances = of_lists(ranker.model, top, ranker.seen, inputs).numpy()
     rankings, stop = [], 0
     for spec, own in zip(specs, rows, strict=True):
         start, stop = stop, stop + len(spec.inputs)
         part = ids[start:stop, : spec.k], scores[start:stop, : spec.k]
         given = spec.inputs if keys is None else listed(keys.keys, own)
-        rankings.append(_in_keys(ranker.candidates, *part, given))
+        own_chances = None if chances is None else chances[start:stop, : spec.k]
+        ranking = _in_keys(ranker.candidates, *part, given)
+        rankings.append(replace(ranking, probabilities=own_chances))
     if first.explain:
         top = TopK(top.ids[:, : first.k], top.scores[:, : first.k])
         explanations = explain(ranker, first.by, inputs, top, first.explain)

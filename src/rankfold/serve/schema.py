@@ -239,6 +239,7 @@ class Reason(BaseModel):
 class ScoredCandidate(BaseModel):
     candidate: str | int
     score: float | None
+    probability: float | None = None
     text: str | None = None
     features: dict[str, str | float | None] | None = None
     because: list[Reason] | None = None

@@ -85,7 +85,7 @@ def answer(ranker: Ranker, requests: Sequence[SearchSpec]) -> list[bytes | HttpE
 
 
 def _document(ranking: Ranking, described_by: Ranker | None) -> bytes:
-    """``{"results": [{"query", "candidates": [{"candidate", "score", "text"?}]}]}``.
+    """``{"results": [{"query", "candidates": [{"candidate", "score", "probability"?, ...}]}]}``.
 
     ``described_by``: the model whose features of candidates are added.
     """
@@ -95,6 +95,10 @@ def _document(ranking: Ranking, described_by: Ranker | None) -> bytes:
         {"query": query, "candidates": _entries(keys, scores, shown)}
         for query, keys, scores, shown in lists
     ]
+    if ranking.probabilities is not None:
+        for result, chances in zip(results, ranking.probabilities.tolist(), strict=True):
+            for entry, chance in zip(result["candidates"], chances, strict=False):
+                entry["probability"] = chance
     for result, explanations in zip(results, ranking.explanations or (), strict=False):
         for entry, explanation in zip(result["candidates"], explanations, strict=True):
             entry |= explanation.to_json()

@@ -29,7 +29,7 @@ from rankfold.models.ranking import best
 from rankfold.models.search import NO_FILTER, Filter, ranks_by_text
 from rankfold.notebook import shown
 from rankfold.tasks.options import GradeOptions, RankOptions
-from rankfold.types import Progress, Tabular, TopK
+from rankfold.types import Progress, Tabular, Texts, TopK
 
 S = TypeVar("S", bound=config.Settings)
 ROWS_SHOWN = 20  # in a notebook
@@ -272,7 +272,7 @@ def _rank_texts(
         top = best(ranker, "text", tokens, options.k, filter=_filter(ranker, options))
         counts.without_words += int((tokens.counts() == 0).sum())
         counts.queries += len(keys)
-        yield _frame(ranker, keys, top, options, tokens.counts() > 0)
+        yield _frame(ranker, keys, top, options, tokens)
         progress("ranking", counts.queries / total)
 
 
@@ -290,15 +290,12 @@ def _frame(
     keys: pl.Series,
     top: TopK,
     options: RankOptions,
-    known: torch.Tensor | None,
+    inputs: Texts | None,
 ) -> pl.DataFrame:
-    """One result per row; ``known`` [B] says which texts have a known word."""
+    """One result per row; ``inputs`` are the texts."""
     real, chances = top.ids >= 0, None
     if options.min_probability is not None:
-        chances = torch.from_numpy(ranker.probabilities(top.scores.numpy()))
-        if known is not None:
-            popular = probabilities.of_popular(ranker.seen, top.ids)
-            chances = torch.where(known[:, None], chances, popular)
+        chances = probabilities.of_lists(ranker.model, top, ranker.seen, inputs)
         real &= chances >= options.min_probability
     width, ids = top.ids.shape[1], top.ids[real]
     rows = torch.arange(len(keys))[:, None].expand_as(top.ids)[real]

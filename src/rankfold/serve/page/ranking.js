@@ -50,7 +50,7 @@ function hitElement(hit, rank, scale, moved, options) {
           hiddenText(moved.description),
         )
       : null,
-    scoreElement(hit.score, scale),
+    scoreElement(hit.score, scale, hit.probability),
   );
   item.hit = hit;
   return item;
@@ -80,11 +80,14 @@ const factsText = (features) =>
 
 const isLong = (text) => (text ?? "").length > LONG_TEXT;
 
-function scoreElement(value, scale) {
+function scoreElement(value, scale, probability) {
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   bar.style.setProperty("--share", scale.share(value));
-  return make("span", { class: "score" }, hiddenText("score "), scale.format(value), bar);
+  const likely = probability === undefined ? null : make("span", { class: "likely" }, percent(probability));
+  return make("span", { class: "score" }, hiddenText("score "), scale.format(value), bar, likely);
 }
+
+const percent = (share) => `${Math.round(100 * share)} % right`;
 
 /** Four digits for the largest score; bars start at 0, or at the lowest score if that is negative. */
 export function scoreScale(scores) {

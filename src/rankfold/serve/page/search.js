@@ -20,7 +20,7 @@ export function activeKeys(request, fullHistory) {
 /**
  * The ranking for a request.
  *
- * hits: [{key, score, text, features}], best first. fullHistory: [{key, text}], or null if the request has no
+ * hits: [{key, score, probability, text, features}], best first. fullHistory: [{key, text}], or null if the request has no
  * history. before: the rank of each key by the full history, or null if the history is unchanged.
  */
 export async function search(asked, card, signal) {
