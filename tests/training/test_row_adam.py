@@ -1,5 +1,8 @@
 """Adam with one second moment per row."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -134,3 +137,19 @@ def test_half_precision_learns_from_updates_below_its_resolution() -> None:
             optimiser.step()
         ends.append(table.detach().float())
     torch.testing.assert_close(ends[1], ends[0], atol=0.02 * float(ends[0].abs().max()), rtol=0.02)
+
+
+def test_no_compiler_is_imported() -> None:
+    """It takes seconds. A fresh process: other tests import it."""
+    code = """
+import sys, torch
+from rankfold.training.row_adam import RowAdam
+table = torch.nn.Embedding(3, 2, sparse=True)
+table(torch.tensor([1])).sum().backward()
+optimiser = RowAdam([table.weight], 0.1)
+optimiser.step()
+optimiser.zero_grad()
+optimiser.load_state_dict(optimiser.state_dict())
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

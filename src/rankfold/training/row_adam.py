@@ -1,5 +1,6 @@
 """Adam for large tables: one second moment per row, and work only for the rows of the batch."""
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +33,7 @@ class RowAdam(Optimizer):
     """
 
     def __init__(self, tables: Iterable[Tensor], lr: float) -> None:
+        _spare_compiler()
         super().__init__(tables, {"lr": lr})
 
     @torch.no_grad()
@@ -61,6 +63,17 @@ class RowAdam(Optimizer):
             table = tables[place]
             for name in ("second", "times"):
                 self.state[table][name] = given[name].to(table.device, _exact(table), copy=True)
+
+
+def _spare_compiler() -> None:
+    """Keep torch's compiler out of a process that compiles nothing.
+
+    The first call of some methods of an optimiser imports it, to except them: seconds of CPU.
+    """
+    for method in vars(Optimizer).values():
+        plain = getattr(method, "__wrapped__", None)
+        if plain is not None and "torch._dynamo" not in sys.modules:
+            plain.__dynamo_disable = plain  # as that call remembers it
 
 
 def _exact(table: Tensor) -> torch.dtype:
