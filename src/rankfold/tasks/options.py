@@ -192,5 +192,7 @@ class GradeOptions(Settings):
     explain: bool = setting(
         False, help="also write the columns that move each score most, and by how much"
     )
-    query_column: str | None = setting(None, help="the column of keys; default: rows are numbered")
+    query_column: str | None = setting(
+        None, help="the column of keys; default: as prepared, else rows are numbered"
+    )
     strict: bool = setting(False, help="refuse bad rows")

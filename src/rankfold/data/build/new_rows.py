@@ -41,6 +41,7 @@ def read_rows(
     columns: Columns | None,
     *,
     key_column: str | None = None,
+    usual_key: str | None = None,
     image_shape: tuple[int, int, int] | None = None,
     grade_column: str | None = None,
     grades: Sequence[str] = (),
@@ -52,7 +53,8 @@ def read_rows(
         source: a path or a glob (tables, an .npz, a folder of images or its files, KEEL files), or
             a table in memory.
         columns: the schema of the model; None: it takes images only.
-        key_column: the column that identifies the rows, which may be a feature too. Without one,
+        key_column: the column that identifies the rows, which may be a feature too.
+        usual_key: that column if the table has it and no ``key_column`` is given. Without one,
             rows are numbered from 0 (bad rows count), and images have their paths relative to the
             folder, or to the fixed part of a glob.
         image_shape: height, width and channels of the images that the model takes, if it does.
@@ -66,7 +68,9 @@ def read_rows(
         used = Reading(scratch) if reading is None else reading
         shape = None if image_shape is None else ImageShape(*image_shape)
         wanted = (*known.numbers, *known.levels)
-        options = RowOptions(grade_column, key_column, shape, numbered=True, wanted=wanted)
+        options = RowOptions(
+            grade_column, key_column, shape, numbered=True, wanted=wanted, usual_key=usual_key
+        )
         rows, keys = _with_keys(read_all([(None, source)], options, used), used.bad)
     if reading is None and used.bad.counts:
         raise UserError(f"bad rows: {'; '.join(used.bad.describe())}", hint="correct them")

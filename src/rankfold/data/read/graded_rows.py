@@ -51,6 +51,7 @@ class RowOptions(NamedTuple):
     time_format: str | None = None  # None: guessed
     needs_time: bool = False  # without a time column, the one with a usual name is it
     group_column: str | None = None  # not a feature
+    usual_key: str | None = None  # the column of keys where none is named and the table has it
 
 
 def read_all(
@@ -246,6 +247,8 @@ def _from_table(
     words: frozenset[str] = frozenset(),
 ) -> RawRows:
     names = [column for column in frame.columns if column != LINE]
+    if options.key_column is None and options.usual_key in names:
+        options = options._replace(key_column=options.usual_key)
     time, group = _time_column(options, names, name), options.group_column
     named = (
         (options.grade_column, "--grade-column NAME"),

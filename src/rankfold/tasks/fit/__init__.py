@@ -206,6 +206,7 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
     }
     if plan.data.kind == "graded":
         notes["calibration_share"] = plan.calibration_share
+        notes["query_column"] = plan.data.summary.get("query_column")
     if own := modules_of(plan.name, history.model.config):
         notes[NOTE] = own
     model = history.model
