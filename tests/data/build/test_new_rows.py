@@ -41,6 +41,24 @@ def test_new_rows_equal_the_prepared_ones(patients: pl.DataFrame, tmp_path: Path
     assert torch.equal(rows.categories, train.categories)
 
 
+@pytest.mark.parametrize("dtype", [pl.List(pl.Float32), pl.Array(pl.Float64, 12)])
+def test_vectors_made_elsewhere_become_numbers(dtype: pl.DataType, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(40, 12)).astype(np.float32)
+    ragged = [[1.0] * (1 + i % 2) for i in range(40)]
+    columns = {"v": pl.Series(vectors.tolist(), dtype=dtype), "r": ragged, "g": [0, 1] * 20}
+    pl.DataFrame(columns).write_parquet(tmp_path / "rows.parquet")
+    options = {"format": "features", "grade_column": "g", "split": (1.0, 0.0, 0.0)}
+    data = prepare(tmp_path / "rows.parquet", **options)
+    assert data.columns is not None
+    assert data.columns.numbers == tuple(f"v.{place:02}" for place in range(12))
+    assert data.summary["left_out"] == [{"column": "r", "why": "it holds List(Float64)"}]
+    np.testing.assert_allclose(data.graded("train").numbers, vectors)
+    some = pl.DataFrame({"v": [vectors[7].tolist(), None]}, schema={"v": dtype})
+    new = read_rows(some, data.columns).rows.numbers
+    np.testing.assert_allclose(new[0], vectors[7])
+    assert bool(new[1].isnan().all())
+
+
 @pytest.mark.parametrize(
     ("values", "levels", "written"),
     [

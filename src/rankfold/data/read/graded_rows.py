@@ -246,6 +246,7 @@ def _from_table(
     bad: BadRows,
     words: frozenset[str] = frozenset(),
 ) -> RawRows:
+    frame = _with_entries(frame)
     names = [column for column in frame.columns if column != LINE]
     if options.key_column is None and options.usual_key in names:
         options = options._replace(key_column=options.usual_key)
@@ -275,6 +276,22 @@ def _from_table(
         without={column: why for column, why in without.items() if column is not None},
     )
     return _with_both(rows, bad)
+
+
+def _with_entries(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with vectors made elsewhere, lists of numbers, as a column per entry.
+
+    Lists of different lengths stay what they are.
+    """
+    for column in frame:
+        if isinstance(column.dtype, pl.List | pl.Array) and column.dtype.inner.is_numeric():  # type: ignore[union-attr]
+            lists = column if isinstance(column.dtype, pl.List) else column.arr.to_list()
+            lengths = lists.list.len().drop_nulls().unique()
+            if len(lengths) == 1 and (n := int(lengths[0])):
+                names = [f"{column.name}.{place:0{len(str(n - 1))}}" for place in range(n)]
+                entries = lists.list.to_array(n).arr.to_struct(fields=names).struct.unnest()
+                frame = frame.drop(column.name).hstack(entries)
+    return frame
 
 
 def _time_column(options: RowOptions, names: Sequence[str], table: str) -> str | None:
