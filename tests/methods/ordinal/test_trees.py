@@ -19,8 +19,8 @@ from rankfold.methods.ordinal.trees import (
     TREES,
     Members,
     TreesConfig,
-    best_round,
     logistic,
+    members_for,
     of_columns,
     sum_of_sigmoids,
 )
@@ -49,7 +49,7 @@ def data(n_grades: int = 3, n: int = 1500) -> Dataset:
 def test_a_fit_is_the_fit_of_lightgbm() -> None:
     """Two grades, a fixed number of rounds: equal up to the constant that LightGBM finds itself."""
     train, test = data(2).graded("train"), data(2).graded("test")
-    model = rf.fit("trees", data(2), rounds=30, lr=0.1, columns=1)
+    model = rf.fit("trees", data(2), rounds=30, lr=0.1, columns=1, members=1)
     settings = {"objective": "binary", "learning_rate": 0.1, "lambda_l2": 1.0, "verbosity": -1}
     known = lightgbm.Dataset(boosting.matrix(train), train.grades.numpy(), categorical_feature=[3])
     direct = lightgbm.train({**settings, "num_threads": 1}, known, 30)
@@ -83,7 +83,7 @@ def test_the_start_has_the_smallest_loss_of_all_constants() -> None:
 @pytest.mark.parametrize("n_grades", [2, 4])
 def test_lightgbm_reads_the_text_of_the_folder(n_grades: int, tmp_path: Path) -> None:
     made = data(n_grades)
-    model = rf.fit("trees", made, out=tmp_path / "model", lr=0.2)
+    model = rf.fit("trees", made, out=tmp_path / "model", lr=0.2, members=1)
     assert 0 < model.model.config["rounds"] < 2000
     [text] = (tmp_path / "model").glob("trees-*.txt")
     direct = lightgbm.Booster(model_file=text).predict(
@@ -98,21 +98,18 @@ def test_validation_keeps_the_best_round() -> None:
     validation, loss = made.graded("validation"), logistic(made, TreesConfig())
 
     def value(rounds: int) -> float:
-        model = rf.fit("trees", made, rounds=rounds, lr=0.3).model
+        model = rf.fit("trees", made, rounds=rounds, lr=0.3, members=1).model
         outputs = boosting.open_trees(boosting.as_text(model.tensors[TREES]), 4)(validation)
-        return loss.quality(outputs, validation.grades)
+        return loss.fit(outputs, validation.grades)
 
-    best = rf.fit("trees", made, lr=0.3, wait=20, calibration_share=0).model.config["rounds"]
+    settings = {"lr": 0.3, "wait": 20, "calibration_share": 0, "members": 1}
+    best = rf.fit("trees", made, **settings).model.config["rounds"]
     assert value(best) > max(value(best + 1), value(best - 1), value(best + 15))
 
 
-def test_a_rate_chooses_near_the_round_of_the_best_fit() -> None:
-    """Round 6 has the best fit: rounds 3 to 12 count, and of these 4 is the best."""
-    judged = np.zeros((20, 2))
-    judged[5, 0] = judged[0, 1] = judged[15, 1] = 1.0
-    judged[3, 1] = 0.5
-    assert best_round(judged) == 4
-    assert best_round(judged[:1]) == 1
+def test_few_rows_have_four_members() -> None:
+    assert rf.fit("trees", data(), rounds=2).model.config["members"] == 4
+    assert [members_for(n) for n in (19_999, 20_000)] == [4, 1]
 
 
 @pytest.mark.parametrize("n_grades", [2, 3])
@@ -142,7 +139,7 @@ def test_the_outputs_of_members_are_averaged(n_grades: int) -> None:
 
 def test_without_validation_there_is_a_fixed_number_of_rounds() -> None:
     alone = replace(data(), validation=None)
-    assert rf.fit("trees", alone).model.config["rounds"] == 200
+    assert rf.fit("trees", alone, members=1).model.config["rounds"] == 200
 
 
 def test_a_refit_has_the_rounds_of_the_fit() -> None:

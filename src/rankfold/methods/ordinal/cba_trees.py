@@ -19,16 +19,15 @@ from rankfold.metrics.graded import GradedSpec, graded_mean
 from rankfold.metrics.roc import cut
 from rankfold.types import Dataset
 
-_LEAST = 10  # negatives above the highest rate that the number of rounds is chosen by
+_LEAST = 10  # negatives above the highest rate that the score is chosen by
 
 
 class CbaTreesConfig(TreesConfig):
     """The negatives around the tolerated rate count more."""
 
-    members: int = setting(
+    members: int = setting(  # type: ignore[assignment]
         4, at_least=1, at_most=64, help="fits with other columns, whose outputs are averaged"
     )
-    wait: int = setting(50, at_least=1, help="rounds without a better one that end the fit")
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
     sigma: float | None = setting(
         None, above=0, help="width of the Gaussian, as a share of negatives; none: by their number"
@@ -104,7 +103,7 @@ def low_fpr_logistic(data: Dataset, config: CbaTreesConfig) -> Loss:
             return found if is_better else torch.zeros_like(found)
         return found if config.score == "passed" else torch.zeros_like(found)
 
-    return Loss(base.start, derivatives, value, base.fit, quality, chosen_cuts)
+    return Loss(base.start, derivatives, value, base.fit, chosen_cuts)
 
 
 def weight_of(member: int, config: CbaTreesConfig) -> float:

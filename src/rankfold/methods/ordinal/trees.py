@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -28,6 +27,7 @@ from rankfold.types.spaces import Range
 TREES = "trees"  # the tensor with the bytes of the trees' text
 _ROUNDS_PER_STEP = 10
 _DEFAULT_ROUNDS = 200  # where no validation rows choose
+_FEW_ROWS, _MEMBERS = 20_000, 4  # with fewer rows four fits are averaged: they vary by chance
 _SMALL = 1e-6  # differences of outputs below it: the slope is the derivative
 
 
@@ -46,8 +46,11 @@ class TreesConfig(Settings):
     columns: float = setting(
         0.7, above=0, at_most=1, help="share of the columns that a tree may use, drawn at random"
     )
-    members: int = setting(
-        1, at_least=1, at_most=64, help="fits with other columns, whose outputs are averaged"
+    members: int | None = setting(
+        None,
+        at_least=1,
+        at_most=64,
+        help="fits with other columns, whose outputs are averaged; none: 4, from 20,000 rows on 1",
     )
 
 
@@ -57,8 +60,7 @@ class Loss(NamedTuple):
     start: Tensor  # [K], the outputs before the first round
     derivatives: Callable[[int], Derivatives]  # of a member, by the outputs of the training rows
     value: Callable[[Tensor, Tensor], float]  # of any rows, from their outputs and grades
-    fit: Callable[[Tensor, Tensor], float]  # of the validation rows: their likelihood
-    quality: Callable[[Tensor, Tensor], float]  # of the validation rows; the highest is kept
+    fit: Callable[[Tensor, Tensor], float]  # of the validation rows; the highest is kept
     cuts: Callable[[Tensor, Tensor | None], Tensor] | None = None  # what the model subtracts; [K]
 
 
@@ -67,7 +69,7 @@ Score = Callable[[Tensor], Tensor]  # from outputs [n, K] to scores [n]
 
 
 def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iterator[Step]:
-    """Add trees round by round; validation chooses how many rounds are kept.
+    """Add trees round by round; the likelihood of validation chooses how many rounds are kept.
 
     A step is ten rounds. A resumed fit goes on with its trees: nothing else is remembered. The
     columns of a round follow from the seed and the number of the round.
@@ -77,15 +79,16 @@ def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iter
     chooses = config.rounds is None and data.validation is not None
     validation = data.graded("validation") if chooses else None
     limit = config.rounds or (config.max_rounds if chooses else _DEFAULT_ROUNDS)
-    judged: list[list[float]] = state["judged"].tolist() if state else []
+    config = replace(config, members=config.members or members_for(len(train)))
+    fits: list[float] = state["fits"].tolist() if state else []
     loss, done = losses(data, config), int(state.get("number", 0)) * _ROUNDS_PER_STEP
     members = Members(train, validation, config, loss, run)
 
     def kept() -> int:
-        return best_round(np.array(judged)) if judged else done
+        return int(np.argmax(fits)) + 1 if fits else done
 
     def state_of_step() -> dict[str, Tensor]:
-        return {**members.state(), "judged": torch.tensor(judged, dtype=torch.float64)}
+        return {**members.state(), "fits": torch.tensor(fits, dtype=torch.float64)}
 
     final = False
     while not final:
@@ -93,8 +96,7 @@ def fit(name: str, losses: Losses, data: Dataset, config: Any, run: Run) -> Iter
             members.grow(done)
             done += 1
             if validation is not None:
-                both = members.outputs(validation=True), validation.grades
-                judged.append([loss.fit(*both), loss.quality(*both)])
+                fits.append(loss.fit(members.outputs(validation=True), validation.grades))
             final = done == limit or done - kept() >= config.wait
             if final:
                 break
@@ -149,16 +151,9 @@ def _tensor(member: int) -> str:
     return f"{TREES}.{member}"
 
 
-def best_round(judged: NDArray[np.float64]) -> int:
-    """The round of the best quality, among those not far from the round of the best fit.
-
-    ``judged`` [rounds, 2] has fit and quality of each round, higher ones better. A rate among few
-    rows is noisy: only rounds from half to twice that of the best fit count.
-    """
-    fits, qualities = judged.T
-    best = int(fits.argmax()) + 1
-    first = (best + 1) // 2
-    return first + int(qualities[first - 1 : 2 * best].argmax())
+def members_for(n_rows: int) -> int:
+    """How many fits are averaged, where the setting is open."""
+    return _MEMBERS if n_rows < _FEW_ROWS else 1
 
 
 def _less(text: str, start: Tensor, cuts: Tensor) -> str:
@@ -253,7 +248,7 @@ def logistic(data: Dataset, _config: TreesConfig) -> Loss:
     def fit(outputs: Tensor, grades: Tensor) -> float:
         return -value(outputs, grades)
 
-    return Loss(shares.logit(), lambda _member: derivatives, value, fit, fit)
+    return Loss(shares.logit(), lambda _member: derivatives, value, fit)
 
 
 def sum_of_sigmoids(outputs: Tensor) -> Tensor:
