@@ -334,18 +334,11 @@ def directly(data: Division, *, stops: bool) -> NDArray[np.float64]:
 SIDE: dict[str, dict[str, Any]] = {
     "as it is": {},
     "columns 1": {"feature_fraction": 1.0},
-    "columns .4": {"feature_fraction": 0.4},
-    "reg 0": {"lambda_l2": 0.0},
-    "reg 10": {"lambda_l2": 10.0},
-    "extra": {"extra_trees": True},
-    "leaves 15": {"num_leaves": 15},
-    "leaves 8": {"num_leaves": 8},
+    "nodes .7": {"feature_fraction": 1.0, "feature_fraction_bynode": 0.7},
+    "nodes .4": {"feature_fraction": 1.0, "feature_fraction_bynode": 0.4},
+    "extra": {"feature_fraction": 1.0, "extra_trees": True},
     "min 5": {"min_data_in_leaf": 5},
-    "min 60": {"min_data_in_leaf": 60},
     "bag": {"bagging_fraction": 0.7, "bagging_freq": 1},
-    "cat 60": {"cat_smooth": 60.0, "cat_l2": 30.0},
-    "cat groups 20": {"min_data_per_group": 20, "max_cat_threshold": 128},
-    "smooth": {"path_smooth": 5.0},
 }
 
 
@@ -364,26 +357,27 @@ def of_side(data: Division, draw: int) -> Variants:
 
 NETS: dict[str, tuple[str, dict[str, Any], int]] = {
     "cba": ("cba", {"epochs": 10}, 4),
+    "cba mixed": ("cba", {"epochs": 10, "encoder": "mixed"}, 4),
+    "cba mixed 30": ("cba", {"epochs": 30, "encoder": "mixed"}, 4),
+    "ce mixed": ("ce", {"epochs": 10, "encoder": "mixed"}, 2),
+    "cba 30": ("cba", {"epochs": 30}, 4),
     "ce": ("ce", {"epochs": 10}, 2),
-    "cba 30": ("cba", {"epochs": 30}, 2),
+    "ce piecewise": ("ce", {"epochs": 10, "encoder": "piecewise"}, 4),
+    "ce piecewise 30": ("ce", {"epochs": 30, "encoder": "piecewise"}, 4),
+    "ce 30": ("ce", {"epochs": 30}, 2),
     "cba 60": ("cba", {"epochs": 60}, 4),
     "cba 60 lr .004": ("cba", {"epochs": 60, "lr": 0.004}, 2),
-    "ce piecewise 30": ("ce", {"epochs": 30, "encoder": "piecewise"}, 2),
-    "ce piecewise 60": ("ce", {"epochs": 60, "encoder": "piecewise"}, 4),
-    "ce 60": ("ce", {"epochs": 60}, 2),
-    "cba 120": ("cba", {"epochs": 120}, 2),
-    "cba 60 dropout .1": ("cba", {"epochs": 60, "dropout": 0.1}, 2),
+    "ce piecewise 60": ("ce", {"epochs": 60, "encoder": "piecewise"}, 2),
     "cba 60 dropout .5": ("cba", {"epochs": 60, "dropout": 0.5}, 2),
-    "cba 60 decay .3": ("cba", {"epochs": 60, "weight_decay": 0.3}, 2),
-    "ce piecewise 60 dropout .3": ("ce", {"epochs": 60, "encoder": "piecewise", "dropout": 0.3}, 2),
+    "cba 120": ("cba", {"epochs": 120}, 2),
 }
-LARGE = 20_000  # rows to fit, above which 60 epochs are left out
+LARGE = 20_000  # rows to fit, above which longer fits are left out
 
 
 def of_nets(data: Division, draw: int) -> Variants:
     for name, (method, settings, members) in NETS.items():
         scores: list[NDArray[np.float64]] = []
-        if settings["epochs"] >= 60 and len(data.fit) > LARGE:
+        if settings["epochs"] > 10 and len(data.fit) > LARGE:
             continue
         for number in range(members):
             scores.append(network(data, method, settings, 10 * draw + number))

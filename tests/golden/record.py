@@ -56,7 +56,7 @@ SMALL: dict[str, dict[str, Any]] = {  # settings by method; others: see ``small`
     "blend": {"share": 0.5, "settings": json.dumps({"rg2": RG2, "ease": EASE})},
     "puresvd": {"width": 16},
     "softmax": FULL,
-    "trees": {"rounds": 40, "leaves": 7},
+    "trees": {"rounds": 40, "leaves": 7, "members": 1},
     "cba-trees": {"rounds": 40, "leaves": 7, "fpr": 0.1},
     "sparsemax": {**GRADIENT, "lr": 0.01, "weight_decay": 1e-5},
     "bpr": UNIFORM,

@@ -69,10 +69,18 @@ class Perceptron(nn.Module):
     middle: Tensor  # [F, bins], the mean value of the training rows
 
     def __init__(
-        self, shape: RowShape, width: int, dropout: float, rng: torch.Generator, *, bins: int = 0
+        self,
+        shape: RowShape,
+        width: int,
+        dropout: float,
+        rng: torch.Generator,
+        *,
+        bins: int = 0,
+        scaled: bool = True,
     ) -> None:
         super().__init__()
         self.dropout, self.bins, self.activation = dropout, bins, ACTIVATIONS["silu"]
+        self.scaled, self.per_number = scaled, bins + scaled
         sizes = [min(_MAX_EMBEDDING, 2 + size // 2) for size in shape.levels]
         self.levels = nn.ModuleList(
             _levels(*both, rng) for both in zip(shape.levels, sizes, strict=True)
@@ -80,7 +88,7 @@ class Perceptron(nn.Module):
         if bins:
             for name in ("low", "steep", "middle"):
                 self.register_buffer(name, torch.zeros(shape.numbers, bins))
-        self.first = _of_inputs(shape, sum(sizes), 4 * width, rng, per_number=bins or 1)
+        self.first = _of_inputs(shape, sum(sizes), 4 * width, rng, per_number=self.per_number)
         self.second = small_linear(4 * width, width, rng)
 
     @torch.no_grad()
@@ -105,9 +113,8 @@ class Perceptron(nn.Module):
 
     def of_numbers(self, scaled: Tensor, missing: Tensor) -> list[Tensor]:
         """The inputs of the first layer that come from numbers."""
-        if not self.bins:
-            return [scaled, missing]
-        return [self._inside(scaled, missing).flatten(1), missing]
+        bins = [self._inside(scaled, missing).flatten(1)] if self.bins else []
+        return [*bins, *([scaled] if self.scaled else []), missing]
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
         both = zip(self.levels, inputs.categories.unbind(dim=1), strict=True)
@@ -129,7 +136,7 @@ class Perceptron(nn.Module):
         tables = [levels.get_parameter("weight") for levels in self.levels]
         widths = [table.shape[1] for table in tables]
         mean, scale = scaling.mean.clone(), scaling.scale.clone()
-        n_inputs = (1 + (self.bins or 1)) * len(mean)
+        n_inputs = (1 + self.per_number) * len(mean)
         of_numbers, *of_levels = self.first.weight.split([n_inputs, *widths], dim=1)
 
         def padded(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -242,7 +249,8 @@ def _levels(size: int, width: int, rng: torch.Generator) -> nn.Embedding:
 ROW_ENCODERS: dict[str, RowEncoder] = {
     "linear": Linear,
     "mlp": Perceptron,
-    "piecewise": partial(Perceptron, bins=_BINS),
+    "piecewise": partial(Perceptron, bins=_BINS, scaled=False),
+    "mixed": partial(Perceptron, bins=_BINS),
     "convolution": Convolution,
 }
 _BUILT_IN = tuple(ROW_ENCODERS)

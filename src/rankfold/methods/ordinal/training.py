@@ -27,7 +27,8 @@ from rankfold.training.loop import EMPTY_MEMORY, Memory, Task, Training, seed_of
 from rankfold.types import Dataset, Graded, Method, Model, Opened, Range, Run, Space, Step
 
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 256  # rows, where batch_size is open
-_EPOCHS, _IMAGE_EPOCHS = 10, 30
+_EPOCHS, _MOST_EPOCHS, _IMAGE_EPOCHS = 10, 60, 30
+_STEPS = 1000  # at least, up to the most epochs: few rows make short epochs
 MAX_BLOCK_ROWS = 4096  # rows scored at a time
 _ROW_MULTIPLE = 16  # a product with a multiple of so many rows rounds all of them the same way
 BLOCK_BYTES = 2**28  # of the first layer's outputs for images
@@ -38,7 +39,7 @@ class GradedConfig(Training):
 
     width: int = 64
     epochs: int | None = setting(  # type: ignore[assignment]  # ``fit`` finds the number
-        None, at_least=1, help="passes over the rows; none: 10, with images 30"
+        None, at_least=1, help="passes over the rows; none: 10, few rows up to 60, images 30"
     )
     batch_size: int | None = setting(None, at_least=1, help="rows per batch; none: 32 to 256")
     lr: float = 0.002
@@ -112,7 +113,7 @@ def fit(name: str, recipe: Recipe, data: Dataset, config: Any, run: Run) -> Iter
     check_grades(rows.grades, n_grades)
     shape = RowShape.from_rows(own, data.columns, comm)
     encoder, _ = find_encoder(config.encoder, shape, recipe.columns)
-    config = replace(config, epochs=epochs_of(config, own))
+    config = replace(config, epochs=epochs_of(config, len(rows), images=own.images is not None))
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     head = recipe.head(config.width, recipe.outputs(n_grades), rng)
     options: dict[str, Any] = {
@@ -160,9 +161,11 @@ def check_grades(grades: Tensor, n_grades: int) -> None:
         )
 
 
-def epochs_of(config: GradedConfig, rows: Graded) -> int:
+def epochs_of(config: GradedConfig, n_rows: int, *, images: bool) -> int:
     """How often the rows are seen."""
-    return config.epochs or (_EPOCHS if rows.images is None else _IMAGE_EPOCHS)
+    enough = -(-_STEPS // len(batches_of(n_rows, config)))
+    by_rows = _IMAGE_EPOCHS if images else max(_EPOCHS, min(_MOST_EPOCHS, enough))
+    return config.epochs or by_rows
 
 
 def batches_of(n_rows: int, config: GradedConfig) -> RowBatches:

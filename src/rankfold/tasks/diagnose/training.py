@@ -42,7 +42,8 @@ class DiagnosedTraining(NamedTuple):
 
     @property
     def n_epochs(self) -> int:
-        return training.epochs_of(self.config, self.data.graded("train"))
+        images = self.data.graded("train").images is not None
+        return training.epochs_of(self.config, self.n_rows, images=images)
 
     def sample(self, size: int, purpose: str) -> Tensor:
         """At most ``size`` training rows, drawn by the seed, ascending."""
