@@ -107,7 +107,8 @@ def test_bins_are_shares_of_the_training_rows() -> None:
     encoder = Perceptron(shape, 4, 0.0, torch.Generator(), bins=4)
     inputs = scaling(rows).numbers
     encoder.measure(inputs)
-    values, missing = encoder.of_numbers(*inputs.chunk(2, dim=1))
+    values, scaled, missing = encoder.of_numbers(*inputs.chunk(2, dim=1))
+    assert torch.equal(scaled, inputs[:, :2])
     first, second = values.reshape(5, 2, 4).unbind(dim=1)
     steps = (torch.arange(5)[:, None] > torch.arange(4)).float()
     torch.testing.assert_close(first, steps - steps.mean(dim=0), atol=1e-5, rtol=0)
@@ -120,16 +121,17 @@ def test_bins_are_shares_of_the_training_rows() -> None:
     torch.testing.assert_close(between, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("bins", [0, 5])
+@pytest.mark.parametrize(("bins", "scaled"), [(0, True), (5, True), (5, False)])
 @pytest.mark.parametrize(
     ("numbers", "levels"), [(5, (3, 40, 1, 7)), (5, ()), (0, (4, 2)), (1, (1,))]
 )
 def test_the_fused_perceptron_equals_its_modules(
-    numbers: int, levels: tuple[int, ...], bins: int
+    numbers: int, levels: tuple[int, ...], bins: int, *, scaled: bool
 ) -> None:
     """With missing and extreme numbers, unknown levels and large means; one row or many."""
     rng, n = torch.Generator().manual_seed(numbers), 40
-    encoder = Perceptron(RowShape(numbers, levels, None), 8, 0.3, rng, bins=bins).eval()
+    shape = RowShape(numbers, levels, None)
+    encoder = Perceptron(shape, 8, 0.3, rng, bins=bins, scaled=scaled).eval()
     for weight in encoder.parameters():  # those that start at 0 too
         weight.data.normal_(generator=rng)
     values = 1e6 + 20 * torch.randn(n, numbers, generator=rng)

@@ -58,10 +58,11 @@ class Perceptron(nn.Module):
     With ReLU, as in models of earlier versions, a score may end where all units are 0. Where most
     rows are negatives, the rows beyond that end are the highest ones, and all equal.
 
-    With ``bins``, a number becomes its place among the quantiles of the training rows: one value
-    per bin, 0 below it, 1 above it, the share of the bin that is below the number inside;
+    With ``bins``, a number also becomes its place among the quantiles of the training rows: one
+    value per bin, 0 below it, 1 above it, the share of the bin that is below the number inside;
     [gorishniy2022]. So a step or a peak at any quantile is a linear function. The mean over the
-    training rows is subtracted, so that a missing number is an average one.
+    training rows is subtracted, so that a missing number is an average one. A bin at an end is
+    wide: where it matters how extreme a number is, the ``scaled`` number says it.
     """
 
     low: Tensor  # [F, bins], where a bin begins

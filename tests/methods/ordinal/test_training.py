@@ -10,7 +10,7 @@ from linear_grades import COLUMNS, NAMES, random_rows
 import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.methods.ordinal.module import GradingModule
-from rankfold.methods.ordinal.training import GradedConfig, batches_of
+from rankfold.methods.ordinal.training import GradedConfig, batches_of, epochs_of
 from rankfold.types import Dataset, Vocabulary
 
 
@@ -35,6 +35,13 @@ def test_the_default_batch_makes_at_least_sixteen_steps(n_rows: int, size: int) 
     assert result.batch_size == size
     assert len(result) >= 16 or size == 32
     assert batches_of(n_rows, GradedConfig(batch_size=7)).batch_size == 7
+
+
+@pytest.mark.parametrize(("n_rows", "epochs"), [(200, 60), (2241, 56), (30_000, 10), (10**6, 10)])
+def test_few_rows_are_seen_for_a_thousand_steps(n_rows: int, epochs: int) -> None:
+    assert epochs_of(GradedConfig(), n_rows, images=False) == epochs
+    assert epochs_of(GradedConfig(), n_rows, images=True) == 30
+    assert epochs_of(GradedConfig(epochs=3), n_rows, images=False) == 3
 
 
 def test_a_model_has_its_batch_size_and_the_requested_one(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def score(values: Tensor, _n_grades: int) -> Tensor:
     return values[:, 0].double()
 
 
-RECIPE = training.Recipe(outputs, rank_weighted_loss, score, columns="piecewise")
+RECIPE = training.Recipe(outputs, rank_weighted_loss, score, columns="mixed")
 
 METHOD = training.method(
     "cba",

@@ -44,7 +44,7 @@ class TreesConfig(Settings):
     min_rows: int = setting(20, at_least=1, help="rows of a leaf, at least")
     reg: float = setting(1.0, at_least=0, help="penalty on the squared values of leaves")
     columns: float = setting(
-        0.7, above=0, at_most=1, help="share of the columns that a tree may use, drawn at random"
+        0.7, above=0, at_most=1, help="share of the columns that a split may use, drawn at random"
     )
     members: int | None = setting(
         None,
@@ -169,7 +169,7 @@ def _parameters(config: TreesConfig) -> dict[str, Any]:
         "learning_rate": config.lr,
         "min_data_in_leaf": config.min_rows,
         "lambda_l2": config.reg,
-        "feature_fraction": config.columns,
+        "feature_fraction_bynode": config.columns,  # by tree, some never meet: a loss if all count
     }
 
 
