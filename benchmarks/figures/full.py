@@ -11,7 +11,8 @@ METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
 TEXT_SETS = ("yso-finna-en", "mdn-seealso", "mdn-one-way", "debian-seealso", "wordnet")
 ORDINAL_SETS = ("fars", "retinamnist")
 _NOT_METHODS = ("diagnose", "paired")
-GRADED_ORDER = ("cba-trees", "trees", "lightgbm", "catboost", "cba", "ce", "fh", "pauc", "eban")
+GRADED_ORDER = ("cba-trees", "trees", "lightgbm", "lightgbm-plain", "catboost", "cba", "ce", "fh")
+GRADED_ORDER += ("pauc", "eban", "mord", "libauc-sopas", "libauc-sopa")
 STUDENT = 2.776  # 95 %, four degrees of freedom
 
 

@@ -260,6 +260,9 @@ def test_each_part_of_a_joined_encoder_must_be_known_and_suit_the_rows() -> None
     for name in ("convolution+no", "auto+mlp", "mlp+", ""):
         with pytest.raises(rf.UserError, match=r"`encoder` must be one of"):
             rf.fit("ce", prepared(pictures_and_columns()), encoder=name)
+    with pytest.raises(rf.UserError) as caught:
+        find_encoder("vectors:photos.npy", RowShape.from_rows(table(), None))
+    assert "a column of lists" in str(caught.value.hint)
     with pytest.raises(rf.UserError, match="mlp needs columns"):
         find_encoder("convolution+mlp", RowShape.from_rows(pictures(), None))
 
