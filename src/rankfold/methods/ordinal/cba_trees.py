@@ -25,7 +25,7 @@ _LEAST = 10  # negatives above the highest rate that the score is chosen by
 class CbaTreesConfig(TreesConfig):
     """The negatives around the tolerated rate count more."""
 
-    members: int = setting(  # type: ignore[assignment]
+    members: int = setting(
         4, at_least=1, at_most=64, help="fits with other columns, whose outputs are averaged"
     )
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
