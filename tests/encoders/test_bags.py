@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,11 +13,14 @@ from torch import Tensor
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import (
     as_bags,
+    beside,
+    character_grams,
     common_pairs,
     inverse_document_frequency,
     thin,
     weigh,
     weigh_in_order,
+    with_grams,
     with_pairs,
 )
 from rankfold.types import Texts
@@ -141,3 +145,20 @@ def test_texts_in_order_have_the_weights_of_their_bags(lists: list[list[int]]) -
     result = weigh_in_order(texts, idf)
     assert torch.equal(result.tokens, texts.tokens)
     torch.testing.assert_close(dense(result), dense(weigh(texts, idf)))
+
+
+def test_grams_of_words_stand_beside_the_words() -> None:
+    grams = character_grams(["garden", "of", "gardens"])
+    assert grams.counts().tolist() == [5, 0, 6]  # <gar gard arde rden den>, and dens ens>
+    common = set(grams.part(0, 1).candidates.tolist()) & set(grams.part(2, 3).candidates.tolist())
+    assert len(common) == 4
+    texts = Texts(torch.tensor([0, 2, 2, 3]), torch.tensor([0, 1, 2], dtype=torch.int32))
+    read = with_grams(texts, grams)
+    assert read.counts().tolist() == [5, 0, 6]
+    ones = torch.ones(3), torch.ones(grams.n_candidates)
+    words, others = (weigh(*own) for own in zip((texts, read), ones, strict=True))
+    both = beside(words, replace(others, tokens=others.tokens + 3))
+    squares = [float(both.part(row, row + 1).weights.square().sum()) for row in range(3)]
+    assert squares == pytest.approx([1, 0, 1])
+    first = both.part(0, 1)
+    assert first.weights[first.tokens < 3].square().sum().item() == pytest.approx(0.5)

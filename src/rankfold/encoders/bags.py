@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, uniforms
-from rankfold.types import Comm, OwnRows, Texts
+from rankfold.types import Comm, Interactions, OwnRows, Texts
 
+_GRAM, _SHORTEST = 4, 3  # characters of an n-gram, and of a word that has any
 MAX_GATHERED_PAIRS = 2**22  # of all processes, counted at a time
 
 
@@ -54,6 +55,17 @@ def weigh(texts: Texts, idf: Tensor) -> Texts:
     return Texts(bags.offsets, bags.tokens, weights / squares.sqrt().clamp(min=1e-30)[rows])
 
 
+def beside(words: Texts, grams: Texts) -> Texts:
+    """Bags of words and of n-grams as bags of length 1, with half of the square from each side."""
+    assert words.weights is not None
+    assert grams.weights is not None
+    owners = torch.cat([torch.repeat_interleave(side.counts()) for side in (words, grams)])
+    order = owners.argsort(stable=True)
+    weights = torch.cat([words.weights, grams.weights])[order] * 0.5**0.5
+    tokens = torch.cat([words.tokens, grams.tokens])[order]
+    return Texts(_offsets(owners, len(words)), tokens, weights)
+
+
 def weigh_in_order(texts: Texts, idf: Tensor) -> Texts:
     """The weights of ``weigh``, with tokens in text order; n occurrences share a token's weight."""
     bags = weigh(texts, idf)
@@ -75,6 +87,30 @@ def thin(bags: Texts, share: float, rng: torch.Generator, own: OwnRows | None = 
     assert bags.weights is not None
     kept = uniforms(bags.weights.shape, rng, own) >= share
     return Texts(bags.offsets, bags.tokens, bags.weights * kept)
+
+
+def character_grams(words: Sequence[str]) -> Interactions:
+    """The n-grams of each word, by number: four characters of ``<word>``; [T, G].
+
+    A word of fewer than three characters has none.
+    """
+    numbers: dict[str, int] = {}
+    ids, counts = [], []
+    for word in words:
+        marked = f"<{word}>"
+        starts = range(len(marked) - _GRAM + 1) if len(word) >= _SHORTEST else ()
+        own = sorted({marked[start : start + _GRAM] for start in starts})
+        ids += [numbers.setdefault(gram, len(numbers)) for gram in own]
+        counts.append(len(own))
+    offsets = pad(torch.tensor(counts, dtype=torch.int64).cumsum(0), (1, 0))
+    return Interactions(offsets, torch.tensor(ids, dtype=torch.int32), None, len(numbers))
+
+
+def with_grams(texts: Texts, grams: Interactions) -> Texts:
+    """The n-grams of the words of each text in place of the words."""
+    own = grams.select(texts.tokens.long())
+    ends = pad(own.counts().cumsum(0), (1, 0))
+    return Texts(ends[texts.offsets], own.candidates)
 
 
 def common_pairs(

@@ -97,6 +97,13 @@ def n_tokens(tokenizer: str) -> int:
     return len(_parse(tokenizer)[2])
 
 
+def vocabulary_of(tokenizer: str | None) -> list[str] | None:
+    """The words in the order of the tokens; None without a tokenizer, or for a pretrained one."""
+    if tokenizer is None or pretrained_tokens.is_pretrained(tokenizer):
+        return None
+    return _parse(tokenizer)[2]
+
+
 def check_tokenizers() -> None:
     """A UserError if the library is missing."""
     require("tokenizers", "reading texts", "text")

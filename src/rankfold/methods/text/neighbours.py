@@ -14,7 +14,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rankfold.config import Settings, setting
-from rankfold.encoders.bags import common_pairs, inverse_document_frequency, weigh, with_pairs
+from rankfold.encoders.bags import (
+    beside,
+    common_pairs,
+    inverse_document_frequency,
+    weigh,
+    with_grams,
+    with_pairs,
+)
 from rankfold.errors import UserError
 from rankfold.kernels.topk import top_k
 from rankfold.types import (
@@ -55,13 +62,14 @@ class Config(Settings):
 
 
 class TextIndex(NamedTuple):
-    """Inverted lists of V words; the last P words are pairs of words."""
+    """Inverted lists of V words: T tokens, P pairs of them and G n-grams of their characters."""
 
     idf: Tensor  # [V], 0 for a word in no text
     word_pairs: Tensor  # [P] ascending: a * T + b for adjacent words a, b
     queries: Interactions  # [V, M], the texts of a word and its tf-idf in each
     candidates: Interactions  # [V, N], the same for candidates
     chosen: Interactions  # [M, N], the training pairs
+    grams: Interactions | None = None  # [T, G], the n-grams of each token
 
     @property
     def numbers(self) -> int:
@@ -230,7 +238,9 @@ def choose_label_weight(index: TextIndex, config: Config, data: Dataset, run: Ru
 # ---------------------------------------------------------------------------------- texts
 
 
-def build_index(data: Dataset, device: torch.device, *, bigrams: bool) -> TextIndex:
+def build_index(
+    data: Dataset, device: torch.device, *, bigrams: bool, grams: Interactions | None = None
+) -> TextIndex:
     """Inverted lists of training queries and candidates; idf comes from these texts."""
     chosen = data.split("train").to(device)
     queries = only(query_texts(data, None, device), chosen.counts() > 0)
@@ -241,22 +251,38 @@ def build_index(data: Dataset, device: torch.device, *, bigrams: bool) -> TextIn
     word_pairs = torch.empty(0, dtype=torch.int64, device=device)
     if bigrams:
         word_pairs = common_pairs([queries, candidates], data.n_tokens, min_count=1)
-    sides = [with_pairs(texts, word_pairs, data.n_tokens) for texts in (queries, candidates)]
-    n_words = data.n_tokens + len(word_pairs)
     labelled = chosen.counts().nonzero().flatten()
-    counted = [sides[0].select(labelled), sides[1]]
-    used = torch.bincount(torch.cat([side.tokens for side in counted]), minlength=n_words) > 0
-    idf = torch.where(used, inverse_document_frequency(counted, n_words).to(device), 0.0)
-    bags = [weigh(side, idf) for side in sides]
-    of_texts = [Interactions(one.offsets, one.tokens, one.weights, n_words) for one in bags]
+
+    def rarity(read: Callable[[Texts], Texts], n: int) -> Tensor:
+        """The idf of the n features that ``read`` finds in a text; 0 for those in none."""
+        counted = [read(queries).select(labelled), read(candidates)]
+        used = torch.bincount(torch.cat([side.tokens for side in counted]), minlength=n) > 0
+        return torch.where(used, inverse_document_frequency(counted, n).to(device), 0.0)
+
+    n = data.n_tokens
+    idf = rarity(lambda texts: with_pairs(texts, word_pairs, n), n + len(word_pairs))
+    if grams is not None:
+        grams = grams.to(device)
+        of_grams = rarity(partial(with_grams, grams=grams), grams.n_candidates)
+        idf = torch.cat([idf, of_grams])
+    none = Interactions(offsets[:1], candidates.tokens[:0], None, 0)
+    index = TextIndex(idf, word_pairs, none, none, chosen, grams)
+    bags = [bags_of(side, index) for side in (queries, candidates)]
+    of_texts = [Interactions(one.offsets, one.tokens, one.weights, len(idf)) for one in bags]
     of_queries, of_candidates = (words.transpose() for words in of_texts)
-    return TextIndex(idf, word_pairs, of_queries, of_candidates, chosen)
+    return index._replace(queries=of_queries, candidates=of_candidates)
 
 
 def bags_of(texts: Texts, index: TextIndex) -> Texts:
-    """tf-idf bags of length 1, of the words and pairs of words in the index."""
-    n_tokens = len(index.idf) - len(index.word_pairs)
-    return weigh(with_pairs(texts.to(index.idf.device), index.word_pairs, n_tokens), index.idf)
+    """tf-idf bags of length 1, of the words, pairs of words and n-grams in the index."""
+    texts, grams = texts.to(index.idf.device), index.grams
+    n_words = len(index.idf) - (0 if grams is None else grams.n_candidates)
+    n_tokens = n_words - len(index.word_pairs)
+    words = weigh(with_pairs(texts, index.word_pairs, n_tokens), index.idf[:n_words])
+    if grams is None:
+        return words
+    of_grams = weigh(with_grams(texts, grams), index.idf[n_words:])
+    return beside(words, replace(of_grams, tokens=of_grams.tokens + n_words))
 
 
 def query_texts(data: Dataset, queries: Tensor | None, device: torch.device) -> Texts:

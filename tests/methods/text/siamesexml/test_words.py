@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import siamese_samples as samples
 import torch
@@ -52,7 +54,20 @@ def by_hand(ranker: Ranker, data: Dataset) -> Tensor:
     counts = data.train.candidate_counts()
     factors = torch.where(counts < 10, 0.5, torch.where(counts < 50, 1.5, 1.0)) * 2.0
     factors[counts < linear.Config().least] = 0
-    near, _ = neighbours.score_parts(index, bags, 20)
+    width = ranker.model.config["width"]
+    vectors = samples.encode_texts(ranker.model, data.query_texts, "query")[:, :width]
+    near = torch.zeros_like(scores)
+    known = data.train.counts()
+    for row, own in enumerate(vectors):
+        cosines = [
+            float(own @ other) if n else -9.0 for other, n in zip(vectors, known, strict=True)
+        ]
+        nearest = sorted(range(len(cosines)), key=lambda one: -cosines[one])[:20]
+        total = sum(math.exp(10 * cosines[one]) for one in nearest)
+        for one in nearest:
+            near[row, data.train.part(one, one + 1).candidates] += (
+                math.exp(10 * cosines[one]) / total
+            )
     return scores + factors * torch.where(chances > 1e-3, chances, 0.0) + 0.7 * near
 
 
@@ -65,7 +80,7 @@ def test_a_saved_model_ranks_by_the_formula(index: str, tmp_path: Path) -> None:
     expected = by_hand(ranker, data)
     assert data.query_texts is not None
     top = ranker.searcher.of_texts(data.query_texts, samples.LABELS)
-    torch.testing.assert_close(top.scores, expected.gather(1, top.ids), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(top.scores, expected.gather(1, top.ids), rtol=5e-3, atol=2e-3)
     assert bool((top.ids.sort(dim=1).values == torch.arange(samples.LABELS)).all())
 
 
@@ -84,7 +99,7 @@ def test_candidates_that_join_have_no_words_and_those_that_leave_take_theirs_alo
     left = [one for one in range(samples.LABELS) if one not in (0, 7)]
     assert data.query_texts is not None
     top = fewer.searcher.of_texts(data.query_texts, len(left))
-    torch.testing.assert_close(top.scores, whole[:, left].gather(1, top.ids), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(top.scores, whole[:, left].gather(1, top.ids), rtol=5e-3, atol=2e-3)
 
 
 def test_a_forgotten_query_is_no_near_document(tmp_path: Path) -> None:
@@ -93,7 +108,8 @@ def test_a_forgotten_query_is_no_near_document(tmp_path: Path) -> None:
     ranker = fitted(data, tmp_path / "model", **only_near)
     fewer = ranker.forget([0, 1, 2])
     for model, documents in ((ranker.model, 100), (fewer.model, 97)):
-        assert int((model.tensors["documents.offsets"].diff() > 0).sum()) == documents
+        assert int((model.tensors["offsets"].diff() > 0).sum()) == documents
+        assert len(model.tensors["documents"]) == len(model.tensors["offsets"]) - 1
     extra, asked = fewer.searcher.opened.extra_texts, data.query_texts
     assert extra is not None
     assert asked is not None
@@ -124,3 +140,22 @@ def test_vectors_from_a_file_have_no_words() -> None:
         words.are_wanted(uneven(), config, samples.run())
     config = replace(config, linear_weight=None, neighbour_weight=None)
     assert not words.are_wanted(uneven(), config, samples.run())
+
+
+def test_classifiers_read_characters(tmp_path: Path) -> None:
+    """Labels follow the stem of a word; each text has another ending."""
+    stems, endings = ["garden", "window", "planet", "kitchen"], ["er", "ing", "ed", "s", "ist"]
+    rows = [(f"{stem}{end}{n % 7}x", stem) for stem in stems for end in endings for n in range(5)]
+    table = pl.DataFrame({"text": [one for one, _ in rows], "labels": [[own] for _, own in rows]})
+    data = rf.prepare(table, format="texts", split="queries:0.8,0.1,0.1", out=tmp_path / "data")
+    only = {"linear_weight": 1.0, "neighbour_weight": 0.0}
+    ranker = fitted(data, tmp_path / "model", **only)
+    extra = ranker.searcher.opened.extra_texts
+    assert extra is not None
+    scores = extra(ranker.tokens(stems))  # no training document has these words
+    assert scores.grades is not None
+    for row, stem in enumerate(stems):
+        own = scores.part(row, row + 1)
+        assert own.grades is not None
+        best = own.candidates[own.grades.argmax()]
+        assert ranker.candidates.keys[int(best)] == stem

@@ -28,6 +28,7 @@ from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import (
     MIXED,
     choose_mix,
+    documents_of,
     make_encoder,
     mixture,
     open_model,
@@ -240,11 +241,13 @@ def _build_model(
     found: words.Words | None,
 ) -> Model:
     """The model, with the mix that is best on validation."""
-    mix, mixes = choose_mix(done, config, corpus, run, found)
+    documents = None if found is None else documents_of(done, config, corpus)
+    both = None if found is None or documents is None else (found, documents)
+    mix, mixes = choose_mix(done, config, corpus, run, both)
     of_words: dict[str, Tensor] = {}
     if found is not None and (mix.linear_weight or mix.neighbour_weight):
         factors = mix.factors(words.bands_of(corpus.own_counts), found.classifiers.bias)
-        of_words = words.to_tensors(found, factors, near=mix.neighbour_weight > 0)
+        of_words = words.to_tensors(found, factors, documents if mix.neighbour_weight else None)
     return Model(
         name,
         asdict(replace(config, **mix._asdict())),
@@ -323,8 +326,8 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         read=on_disk.read,
         distributed=True,
         space=space,
+        per_query=words.PER_QUERY,
         per_candidate=("candidates", *words.PER_CANDIDATE),
-        query_lists=words.LISTS_OF_QUERIES,
         candidate_lists=words.LISTS_OF_CANDIDATES,
         describe=describe_mix,
     )

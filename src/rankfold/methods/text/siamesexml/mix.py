@@ -23,7 +23,14 @@ from rankfold.methods.text.siamesexml import on_disk
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus, encode_all
 from rankfold.methods.text.siamesexml.distributed import best_of_all, first_of_all, query_blocks
-from rankfold.methods.text.siamesexml.words import Extra, Scores, Words, bands_of, scores_of
+from rankfold.methods.text.siamesexml.words import (
+    Documents,
+    Extra,
+    Scores,
+    Words,
+    bands_of,
+    scores_of,
+)
 from rankfold.metrics.propensity import Propensity, inverse_propensity
 from rankfold.training.loop import seeded
 from rankfold.types import Interactions, Model, Opened, Run, Side, Texts, TopK
@@ -119,7 +126,7 @@ def choose_mix(
     config: SiameseConfig,
     corpus: Corpus,
     run: Run,
-    words: Words | None = None,
+    words: tuple[Words, Documents] | None = None,
 ) -> tuple[Mix, list[dict[str, float]]]:
     """The best mix on validation, and the scores of all mixes that were tried.
 
@@ -136,7 +143,7 @@ def choose_mix(
     tried: dict[Mix, Tried] = {}
     if run.judge is None or None not in given.values():
         return mix, []
-    extra = None if words is None else _extra(words, corpus, run)
+    extra = None if words is None else _extra(*words, done, config, corpus, run)
     for options in rounds:
         names = [name for name in options if given[name] is None]
         values = product(*(options[name] for name in names))
@@ -191,10 +198,33 @@ def _judged(corpus: Corpus, run: Run) -> Tensor:
     return first_of_all(run.judge.queries, min(_MAX_QUERIES, most), corpus.comm)
 
 
-def _extra(words: Words, corpus: Corpus, run: Run) -> ExtraScores:
-    queries = _judged(corpus, run)
-    texts = words.texts.select(queries.to(words.texts.offsets.device))
-    return ExtraScores(scores_of(words, texts), bands_of(corpus.own_counts), words.classifiers.bias)
+def _extra(
+    words: Words,
+    documents: Documents,
+    done: Mapping[str, Tensor],
+    config: SiameseConfig,
+    corpus: Corpus,
+    run: Run,
+) -> ExtraScores:
+    queries = _judged(corpus, run).to(words.texts.offsets.device)
+    vectors = vectors_of(done, config, corpus, queries)
+    scores = scores_of(words, documents, words.texts.select(queries), vectors)
+    return ExtraScores(scores, bands_of(corpus.own_counts), words.classifiers.bias)
+
+
+def vectors_of(
+    done: Mapping[str, Tensor], config: SiameseConfig, corpus: Corpus, rows: Tensor
+) -> Tensor:
+    """The vectors of some documents, of length 1; [n, members D]."""
+    encoders = encoders_of(done, config, len(corpus.idf), corpus.source)
+    vectors = encode(encoders, corpus.documents.select(rows.to(corpus.idf.device)))
+    return vectors / config.members**0.5
+
+
+def documents_of(done: Mapping[str, Tensor], config: SiameseConfig, corpus: Corpus) -> Documents:
+    """All documents, those of training with their candidates."""
+    every = torch.arange(corpus.rows.n_queries)
+    return Documents(vectors_of(done, config, corpus, every).half(), corpus.rows)
 
 
 def score_mixes(
@@ -318,7 +348,13 @@ def open_model(model: Model) -> Opened:
         vectors = vectors * ((1 + config.centroid_weight) / config.members)
         return with_column(vectors, popularity, vectors.new_zeros(1))
 
-    extra = Extra(model) if "linear.bias" in model.tensors else None
+    def encode_words(texts: Texts) -> Tensor:
+        """The vectors that near documents are found by."""
+        bags = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
+        vectors = encode(encoders, weighted(config.encoder, bags, idf))
+        return vectors / config.members**0.5
+
+    extra = Extra(model, encode_words) if "linear.bias" in model.tensors else None
     return Opened(texts=encode_texts, extra_texts=extra)
 
 

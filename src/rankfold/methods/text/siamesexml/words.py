@@ -2,20 +2,24 @@
 
     score(x, y) = x . candidate(y) + factor(y) chance_y(x) + neighbour_weight near(x, y)
 
-chance_y(x) is that of the classifier of ``text-linear``, one label against all. near(x, y) is the
-weighted share of the 20 nearest documents, by tf-idf, that chose y. Most of both are 0: they are
-extra scores of a search by inner product. factor(y) is ``linear_weight``, times ``linear_rare`` or
-``linear_middle`` for candidates with few documents.
+chance_y(x) is that of a classifier as in ``text-linear``, one label against all, over words, pairs
+of words and n-grams of characters. near(x, y) is the weighted share of the 20 documents with the
+nearest vectors that chose y. Most of both are 0: they are extra scores of a search by inner
+product. factor(y) is ``linear_weight``, times ``linear_rare`` or ``linear_middle`` for candidates
+with few documents.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rankfold.data.build.tokens import vocabulary_of
 from rankfold.encoders.bag_encoder import VECTORS
+from rankfold.encoders.bags import character_grams
 from rankfold.errors import UserError
+from rankfold.kernels.topk import top_k
 from rankfold.methods.text import linear, neighbours
 from rankfold.methods.text.neighbours import TextIndex
 from rankfold.methods.text.siamesexml.config import SiameseConfig
@@ -25,23 +29,46 @@ from rankfold.types import (
     Model,
     Run,
     Texts,
+    TopK,
     history_tensors,
     list_tensors,
     list_with,
 )
 
-LISTS_OF_CANDIDATES, LISTS_OF_QUERIES = ("linear",), ("documents",)
+LISTS_OF_CANDIDATES = ("linear",)
 PER_CANDIDATE = ("linear.bias", "linear.factor")
+PER_QUERY = ("documents",)
 _MOST_TEXTS = 200_000  # on a side, where no weight is given: more take too long
 _NEIGHBOURS = 20
+_SHARPNESS = 10.0  # of the softmax of cosines
+_NOT_NEAR = -10.0  # instead of the cosine of a document without a candidate
 _SMALLEST = 1e-3  # chance; smaller ones count as 0
 _RARE, _MIDDLE = 10, 50  # documents; candidates with fewer
+
+
+class Documents(NamedTuple):
+    """The vectors of documents, and what they chose."""
+
+    vectors: Tensor  # [M, D] float16; length 1
+    chosen: Interactions  # [M, N]
+
+    def near(self, vectors: Tensor) -> Tensor:
+        """The share of the documents nearest to vectors [B, D] that chose each candidate; [B, N].
+
+        A document's part in the share is the softmax of the cosines times 10.
+        """
+        cosines = vectors @ self.vectors.to(vectors.dtype).T
+        cosines.masked_fill_(self.chosen.counts() == 0, _NOT_NEAR)
+        nearest = top_k(cosines, min(_NEIGHBOURS, len(self.vectors)))
+        shares = torch.softmax(_SHARPNESS * nearest.scores, dim=1)
+        zeros = shares.new_zeros(len(vectors), self.chosen.n_candidates)
+        return neighbours.add_choices(zeros, TopK(nearest.ids, shares), self.chosen)
 
 
 class Words(NamedTuple):
     """What is known about words."""
 
-    nearby: TextIndex
+    index: TextIndex
     classifiers: linear.Classifiers
     texts: Texts  # of all documents
 
@@ -65,7 +92,9 @@ def learn(
     data: Dataset, run: Run, resume: Mapping[str, Tensor]
 ) -> Generator[linear.Learner, None, Words]:
     """Index the documents and learn the classifiers; yields every second or so."""
-    index = neighbours.build_index(data, run.device, bigrams=True)
+    known = vocabulary_of(data.tokenizer)
+    grams = None if known is None else character_grams(known)
+    index = neighbours.build_index(data, run.device, bigrams=True, grams=grams)
     hidden = data.seen("validation").to(run.device)
     learner = linear.Learner(index, hidden, linear.Config(), run)
     if resume:
@@ -88,14 +117,14 @@ class Scores(NamedTuple):
     near: Interactions
 
 
-def scores_of(words: Words, texts: Texts) -> Scores:
-    """The parts without weights."""
+def scores_of(words: Words, documents: Documents, texts: Texts, vectors: Tensor) -> Scores:
+    """The parts of some texts with these vectors, without weights."""
     chances, near = [], []
-    bags = neighbours.bags_of(texts, words.nearby)
-    for start, stop in neighbours.query_blocks(len(bags), words.nearby.numbers):
+    bags = neighbours.bags_of(texts, words.index)
+    for start, stop in neighbours.query_blocks(len(bags), words.index.numbers):
         block = bags.part(start, stop)
         chances.append(_sparse(words.classifiers.chances(block), _SMALLEST))
-        near.append(_sparse(neighbours.votes(words.nearby, block, _NEIGHBOURS), 0.0))
+        near.append(_sparse(documents.near(vectors[start:stop]), 0.0))
     return Scores(_joined(chances), _joined(near))
 
 
@@ -118,9 +147,9 @@ def _joined(parts: list[Interactions]) -> Interactions:
 # ---------------------------------------------------------------------------------- the model
 
 
-def to_tensors(words: Words, factors: Tensor, *, near: bool) -> dict[str, Tensor]:
-    """The tensors of a model; without the documents unless they are ``near``."""
-    index, classifiers = words.nearby, words.classifiers
+def to_tensors(words: Words, factors: Tensor, documents: Documents | None) -> dict[str, Tensor]:
+    """The tensors of a model; ``documents`` are those that near ones are among."""
+    index, classifiers = words.index, words.classifiers
     tensors = {
         "words.rarity": index.idf,
         "words.pairs": index.word_pairs,
@@ -128,40 +157,48 @@ def to_tensors(words: Words, factors: Tensor, *, near: bool) -> dict[str, Tensor
         "linear.factor": factors,
         **list_tensors("linear", classifiers.weights.transpose()),
     }
-    if near:
-        tensors |= list_tensors("documents", index.queries.transpose())
-        tensors |= history_tensors(index.chosen)
+    if index.grams is not None:
+        tensors["words.gram_offsets"] = index.grams.offsets
+        tensors["words.grams"] = index.grams.candidates
+    if documents is not None:
+        tensors |= {"documents": documents.vectors, **history_tensors(documents.chosen)}
     return tensors
 
 
 class Extra:
     """The extra scores of a model."""
 
-    def __init__(self, model: Model) -> None:
-        tensors = model.tensors
+    def __init__(self, model: Model, encode: Callable[[Texts], Tensor]) -> None:
+        """``encode`` gives the vectors of texts, of length 1."""
+        self.encode, tensors = encode, model.tensors
         idf, n = tensors["words.rarity"], len(tensors["linear.bias"])
         weights = list_with(model, "linear", len(idf)).transpose()
         self.factors = tensors["linear.factor"]  # [N], 0 for a candidate without a classifier
         self.near = float(model.config["neighbour_weight"])
-        none = Interactions(torch.zeros(1, dtype=torch.int64), idf.new_zeros(0).int(), None, n)
-        documents = chosen = none.to(idf.device)
+        self.documents, grams = None, None
         if self.near:
-            documents = list_with(model, "documents", len(idf)).transpose()
-            offsets, candidates = tensors["offsets"], tensors["candidates_of_queries"]
-            chosen = Interactions(offsets, candidates, None, n)
-        self.index = TextIndex(idf, tensors["words.pairs"], documents, chosen, chosen)
+            chosen = Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n)
+            self.documents = Documents(tensors["documents"], chosen)
+        if "words.grams" in tensors:
+            offsets, ids, pairs = (
+                tensors[f"words.{name}"] for name in ("gram_offsets", "grams", "pairs")
+            )
+            n_grams = len(idf) - len(pairs) - (len(offsets) - 1)
+            grams = Interactions(offsets, ids, None, n_grams)
+        self.index = TextIndex(idf, tensors["words.pairs"], weights, weights, weights, grams)
         counts = torch.zeros(n, device=idf.device)
         self.classifiers = linear.Classifiers(weights, tensors["linear.bias"], counts)
 
     def __call__(self, texts: Texts) -> Interactions:
         """The scores of some texts as grades; [B, N]."""
         bags, parts = neighbours.bags_of(texts, self.index), []
-        numbers = self.index.queries.n_candidates + 4 * len(self.factors)
+        vectors = None if self.documents is None else self.encode(texts)
+        numbers = (0 if vectors is None else len(self.documents.vectors)) + 4 * len(self.factors)
         for start, stop in neighbours.query_blocks(len(bags), numbers):
             block = bags.part(start, stop)
             scores = self.classifiers.chances(block)
             scores.mul_(scores > _SMALLEST).mul_(self.factors)
-            if self.near:
-                scores.add_(neighbours.votes(self.index, block, _NEIGHBOURS), alpha=self.near)
+            if self.documents is not None and vectors is not None:
+                scores.add_(self.documents.near(vectors[start:stop]), alpha=self.near)
             parts.append(_sparse(scores, 0.0))
         return _joined(parts)
