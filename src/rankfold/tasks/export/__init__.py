@@ -192,9 +192,8 @@ def _write_neighbours(folder: Path, ranker: Ranker, format: str) -> list[str]:
 
 def _is_extra(name: str) -> bool:
     """Whether a tensor serves scores beside the inner products: a tail, or words."""
-    return name in ("neighbours", "neighbour_weights") or name.startswith(
-        ("words.", "linear.", "documents.")
-    )
+    of_tail = ("neighbours", "neighbour_weights")
+    return name in (*of_tail, "documents") or name.startswith(("words.", "linear."))
 
 
 def _loss_without_extra(ranker: Ranker, data: Any, progress: Progress) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class SiameseConfig(EncoderConfig):
         None, at_least=0, help="its factor for 10 to 49 documents; none: chosen on validation"
     )
     neighbour_weight: float | None = setting(
-        None, at_least=0, help="weight of documents with like words; none: chosen on validation"
+        None, at_least=0, help="weight of documents with near vectors; none: chosen on validation"
     )
 
     def for_data(self, rows: Interactions, comm: Comm) -> Self:
