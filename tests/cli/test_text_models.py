@@ -33,7 +33,8 @@ def test_search_by_text_as_json(rankfold: Command, work: Path) -> None:
     assert (done.code, done.err) == (0, "")
     result = json.loads(done.out)
     assert result["query"] == "Cups of GREEN tea"
-    assert [list(entry) for entry in result["results"]] == [["candidate", "score", "text"]] * 2
+    expected = ["candidate", "score", "probability", "text"]
+    assert [list(entry) for entry in result["results"]] == [expected] * 2
     assert result["results"][0]["candidate"] == "t2"
     assert result["results"][0]["text"] == "green tea"
     near = rankfold(

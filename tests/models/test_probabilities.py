@@ -15,7 +15,7 @@ from rankfold.models import probabilities
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import SearchSpec
 from rankfold.serve.search import answer
-from rankfold.types import Dataset, Model, Texts, TopK, from_pairs
+from rankfold.types import Dataset, Model, TopK, from_pairs
 
 COLOURS = ["red", "green", "blue", "grey", "black"]
 
@@ -63,8 +63,8 @@ def test_popular_results_have_their_share_of_the_queries() -> None:
     found, right = lists(1500)
     model = Model("words", {}, {}, {probabilities.NOTE: probabilities.learn(found, right)})
     lists_of = TopK(torch.tensor([[1, 0, 2, -1]] * 2), torch.tensor([[4.0, 3, 2, -torch.inf]] * 2))
-    texts = Texts(torch.tensor([0, 0, 1]), torch.tensor([5]))
-    values = probabilities.of_lists(model, lists_of, chosen, texts)
+    known = torch.tensor([False, True])
+    values = probabilities.of_lists(model, lists_of, chosen, known)
     torch.testing.assert_close(values[0], torch.tensor([1, 1 / 3, 0, 0]))
     torch.testing.assert_close(values[1], probabilities.at(model, lists_of.scores)[1])
 

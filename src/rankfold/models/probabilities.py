@@ -13,7 +13,7 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.metrics.calibration import calibration
 from rankfold.metrics.isotonic import Steps, isotonic
-from rankfold.types import Interactions, Model, Texts, TopK
+from rankfold.types import Interactions, Model, TopK
 
 NOTE = "probabilities"
 DEPTH = 20  # results of each query that probabilities are learnt from
@@ -58,17 +58,18 @@ def at(model: Model, scores: Tensor) -> Tensor:
     return values.masked_fill(scores == -torch.inf, 0.0)
 
 
-def of_lists(model: Model, lists: TopK, chosen: Interactions, inputs: object) -> Tensor:
-    """The probabilities of the results of ``inputs``, texts or queries; [B, K].
+def of_lists(
+    model: Model, lists: TopK, chosen: Interactions, known: Tensor | None = None
+) -> Tensor:
+    """The probabilities of results; [B, K].
 
-    Results for a text without a known word are the most popular ones. Their probabilities are the
-    shares of the queries that chose them.
+    ``known`` [B] says which texts have a known word. Results for the others are the most popular
+    ones: their probabilities are the shares of the queries that chose them.
     """
     chances = at(model, lists.scores.cpu())
-    if not isinstance(inputs, Texts):
+    if known is None:
         return chances
-    known = (inputs.counts() > 0)[:, None].to(chances.device)
-    return torch.where(known, chances, _of_popular(chosen, lists.ids.cpu()))
+    return torch.where(known[:, None], chances, _of_popular(chosen, lists.ids.cpu()))
 
 
 def _of_popular(chosen: Interactions, ids: Tensor) -> Tensor:

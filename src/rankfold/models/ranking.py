@@ -265,7 +265,8 @@ def _rank(
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
     chances = None
     if first.by in ("text", "queries") and not first.rules and NOTE in ranker.model.notes:
-        chances = of_lists(ranker.model, top, ranker.seen, inputs).numpy()
+        known = _known_words(ranker, inputs)
+        chances = of_lists(ranker.model, top, ranker.seen, known).numpy()
     rankings, stop = [], 0
     for spec, own in zip(specs, rows, strict=True):
         start, stop = stop, stop + len(spec.inputs)
@@ -279,6 +280,15 @@ def _rank(
         explanations = explain(ranker, first.by, inputs, top, first.explain)
         rankings = [replace(rankings[0], explanations=explanations)]
     return rankings
+
+
+def _known_words(ranker: Ranker, inputs: Inputs) -> Tensor | None:
+    """Which texts have a known word; None for queries without texts."""
+    if isinstance(inputs, Texts):
+        return inputs.counts() > 0
+    if ranker.texts is None or not isinstance(inputs, Tensor):
+        return None
+    return ranker.texts.counts()[inputs] > 0
 
 
 def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Inputs:

@@ -29,7 +29,7 @@ from rankfold.models.ranking import best
 from rankfold.models.search import NO_FILTER, Filter, ranks_by_text
 from rankfold.notebook import shown
 from rankfold.tasks.options import GradeOptions, RankOptions
-from rankfold.types import Progress, Tabular, Texts, TopK
+from rankfold.types import Progress, Tabular, TopK
 
 S = TypeVar("S", bound=config.Settings)
 ROWS_SHOWN = 20  # in a notebook
@@ -272,7 +272,7 @@ def _rank_texts(
         top = best(ranker, "text", tokens, options.k, filter=_filter(ranker, options))
         counts.without_words += int((tokens.counts() == 0).sum())
         counts.queries += len(keys)
-        yield _frame(ranker, keys, top, options, tokens)
+        yield _frame(ranker, keys, top, options, tokens.counts() > 0)
         progress("ranking", counts.queries / total)
 
 
@@ -290,12 +290,12 @@ def _frame(
     keys: pl.Series,
     top: TopK,
     options: RankOptions,
-    inputs: Texts | None,
+    known: torch.Tensor | None,
 ) -> pl.DataFrame:
-    """One result per row; ``inputs`` are the texts."""
+    """One result per row; ``known`` [B] says which texts have a known word."""
     real, chances = top.ids >= 0, None
     if options.min_probability is not None:
-        chances = probabilities.of_lists(ranker.model, top, ranker.seen, inputs)
+        chances = probabilities.of_lists(ranker.model, top, ranker.seen, known)
         real &= chances >= options.min_probability
     width, ids = top.ids.shape[1], top.ids[real]
     rows = torch.arange(len(keys))[:, None].expand_as(top.ids)[real]

@@ -218,7 +218,7 @@ def vectors_of(
     """The vectors of some documents, of length 1; [n, members D]."""
     encoders = encoders_of(done, config, len(corpus.idf), corpus.source)
     vectors = encode(encoders, corpus.documents.select(rows.to(corpus.idf.device)))
-    return vectors / config.members**0.5
+    return vectors.mul_(config.members**-0.5)
 
 
 def documents_of(done: Mapping[str, Tensor], config: SiameseConfig, corpus: Corpus) -> Documents:
@@ -352,7 +352,7 @@ def open_model(model: Model) -> Opened:
         """The vectors that near documents are found by."""
         bags = with_pairs(texts.to(idf.device), pairs, len(idf) - len(pairs))
         vectors = encode(encoders, weighted(config.encoder, bags, idf))
-        return vectors / config.members**0.5
+        return vectors.mul_(config.members**-0.5)
 
     extra = Extra(model, encode_words) if "linear.bias" in model.tensors else None
     return Opened(texts=encode_texts, extra_texts=extra)

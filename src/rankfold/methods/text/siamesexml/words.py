@@ -175,10 +175,11 @@ class Extra:
         weights = list_with(model, "linear", len(idf)).transpose()
         self.factors = tensors["linear.factor"]  # [N], 0 for a candidate without a classifier
         self.near = float(model.config["neighbour_weight"])
-        self.documents, grams = None, None
+        self.documents: Documents | None = None
         if self.near:
             chosen = Interactions(tensors["offsets"], tensors["candidates_of_queries"], None, n)
             self.documents = Documents(tensors["documents"], chosen)
+        grams: Interactions | None = None
         if "words.grams" in tensors:
             offsets, ids, pairs = (
                 tensors[f"words.{name}"] for name in ("gram_offsets", "grams", "pairs")
@@ -192,13 +193,15 @@ class Extra:
     def __call__(self, texts: Texts) -> Interactions:
         """The scores of some texts as grades; [B, N]."""
         bags, parts = neighbours.bags_of(texts, self.index), []
-        vectors = None if self.documents is None else self.encode(texts)
-        numbers = (0 if vectors is None else len(self.documents.vectors)) + 4 * len(self.factors)
+        documents, vectors = self.documents, texts.offsets.new_empty(0)
+        numbers = 4 * len(self.factors)
+        if documents is not None:
+            vectors, numbers = self.encode(texts), numbers + len(documents.vectors)
         for start, stop in neighbours.query_blocks(len(bags), numbers):
             block = bags.part(start, stop)
             scores = self.classifiers.chances(block)
             scores.mul_(scores > _SMALLEST).mul_(self.factors)
-            if self.documents is not None and vectors is not None:
-                scores.add_(self.documents.near(vectors[start:stop]), alpha=self.near)
+            if documents is not None:
+                scores.add_(documents.near(vectors[start:stop]), alpha=self.near)
             parts.append(_sparse(scores, 0.0))
         return _joined(parts)
