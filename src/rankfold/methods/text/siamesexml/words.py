@@ -68,7 +68,7 @@ class Documents(NamedTuple):
 class Words(NamedTuple):
     """What is known about words."""
 
-    index: TextIndex
+    nearby: TextIndex
     classifiers: linear.Classifiers
     texts: Texts  # of all documents
 
@@ -120,8 +120,8 @@ class Scores(NamedTuple):
 def scores_of(words: Words, documents: Documents, texts: Texts, vectors: Tensor) -> Scores:
     """The parts of some texts with these vectors, without weights."""
     chances, near = [], []
-    bags = neighbours.bags_of(texts, words.index)
-    for start, stop in neighbours.query_blocks(len(bags), words.index.numbers):
+    bags = neighbours.bags_of(texts, words.nearby)
+    for start, stop in neighbours.query_blocks(len(bags), words.nearby.numbers):
         block = bags.part(start, stop)
         chances.append(_sparse(words.classifiers.chances(block), _SMALLEST))
         near.append(_sparse(documents.near(vectors[start:stop]), 0.0))
@@ -149,7 +149,7 @@ def _joined(parts: list[Interactions]) -> Interactions:
 
 def to_tensors(words: Words, factors: Tensor, documents: Documents | None) -> dict[str, Tensor]:
     """The tensors of a model; ``documents`` are those that near ones are among."""
-    index, classifiers = words.index, words.classifiers
+    index, classifiers = words.nearby, words.classifiers
     tensors = {
         "words.rarity": index.idf,
         "words.pairs": index.word_pairs,
