@@ -58,6 +58,10 @@ def test_a_method_with_another_width_is_not_in_the_headline() -> None:
     assert words[0] == "b is best, all with width 64: ndcg@10 0.4000 on the test split of d."
     assert words[1] == "c is 0.1000 (25.0%) below."
     assert words[2] == "With another width, a width=256 reaches 0.5000."
+    more = method("c width=256", 0.2, equal_terms=False)
+    words = summary({**results(method("b", 0.4), wide, more), "width": 64})
+    assert "With another width, a width=256, the best of 2, reaches 0.5000." in words
+    assert not any("c width=256" in sentence for sentence in words)
 
 
 def test_methods_without_a_width_are_named() -> None:

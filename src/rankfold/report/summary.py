@@ -37,11 +37,10 @@ def summary(results: Mapping[str, Any]) -> list[str]:
     if len(ranking) > 1:
         sentences += [*_against(results, ranking, tied), *_other_metrics(results, best["name"])]
     sentences += _without_width(results, ranking)
-    sentences += [
-        f"With another width, {entry['name']} reaches "
-        f"{_with_interval(entry['metrics'].get(first))}."
-        for entry in others
-    ]
+    if others:
+        of_these = "" if len(others) == 1 else f", the best of {len(others)},"
+        score = _with_interval(others[0]["metrics"].get(first))
+        sentences.append(f"With another width, {others[0]['name']}{of_these} reaches {score}.")
     return [*sentences, *_cost(best), *_failures(failed)]
 
 
