@@ -60,6 +60,33 @@ def main() -> None:
         *with_late_half(of_factors(3000, 4000, 14, rank=12, strength=2.5, seed=36), 36),
         seed=None,
     )
+    _write_later()
+
+
+def _write_later() -> None:
+    """Generated sets that came after the rules; those that end in -j only judge."""
+    for name, m, n, mean, rank, strength, seed in (
+        ("gen-flat", 150, 400, 15, 4, 0.6, 41),
+        ("gen-flat-b", 2000, 1500, 20, 4, 0.6, 42),
+        ("gen-films", 2000, 1500, 90, 30, 1.5, 45),
+        ("gen-flat-j", 90, 600, 20, 5, 0.8, 51),
+        ("gen-films-j", 1500, 2500, 120, 20, 2.0, 54),
+    ):
+        write(name, *of_factors(m, n, mean, rank=rank, strength=strength, seed=seed), seed=seed)
+    for name, m, n, mean, rank, strength, seed in (
+        ("gen-late", 2500, 3000, 20, 16, 2.0, 43),
+        ("gen-late-j", 4000, 5000, 18, 10, 3.0, 52),
+    ):
+        pairs = of_factors(m, n, mean, rank=rank, strength=strength, seed=seed)
+        write(name, *with_late_half(pairs, seed), seed=None)
+    for name, m, n, mean, rank, strength, seed in (
+        ("gen-drift-c", 2000, 1500, 30, 8, 1.5, 44),
+        ("gen-drift-j", 2500, 4000, 28, 20, 2.0, 53),
+    ):
+        pairs = drifting(m, n, mean, rank=rank, strength=strength, seed=seed)
+        write(name, *pairs, seed=None)
+    groups = of_topics(3000, 6000, 8, topics=300, share=0.95, power=0.6, seed=46)
+    write("gen-groups", *groups, seed=46)
 
 
 def write(name: str, queries: Ids, candidates: Ids, seed: int | None) -> None:
