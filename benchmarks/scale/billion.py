@@ -219,7 +219,7 @@ def run(path: Path, width: int, options: dict[str, Any]) -> dict[str, Any]:
         data = rf.load_data(path)
         load = perf_counter() - began
         with watch.on(PARTS):
-            model = rf.fit("rg2", data, width=width, report=report, **options).model
+            model = rf.fit("rg2", data, width=width, rank=width, report=report, **options).model
         total, others = perf_counter() - began, _busy() - process_time() - others
     figures, passes = model.notes, steps[1:-1] or steps
     rows = data.split("train")

@@ -24,7 +24,10 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "rg2": ("rg2", {"width": 8, "path_queries": 20, "tolerance": 1e-4}),
     "sharded": ("rg2", {"width": 8, "path_queries": 20, "tolerance": 1e-6, **SHARDED}),
     "sharded grades": ("rg2", {"width": 5, "tolerance": 1e-6, "weights": "grade", **SHARDED}),
-    "sharded tail": ("rg2", {"width": 5, "tolerance": 1e-6, "tail_weight": 1.0, **SHARDED}),
+    "sharded parts": (
+        "rg2",
+        {"width": 5, "tolerance": 1e-6, "tail_weight": 1.0, "popularity": 0.5, **SHARDED},
+    ),
     "rg2-plain": ("rg2-plain", {"width": 6, "tolerance": 1e-4}),
     "graded": ("rg2-plain", {"width": 6, "tolerance": 1e-4, "weights": "grade"}),
     "puresvd": ("puresvd", {"width": 6, "tolerance": 1e-4}),

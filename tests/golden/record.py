@@ -40,7 +40,7 @@ GRADED: dict[str, Any] = {"width": 16, "epochs": 6, "batch_size": 64}
 
 # Given settings: a choice among points that are almost equal may follow the rounding of a CPU.
 WITHOUT_TAIL: dict[str, Any] = {"width": 32, "query_exponent": -0.375, "candidate_exponent": 0.35}
-WITHOUT_TAIL |= {"rank": 32, "threshold": 0.5, "discount": 0.2}
+WITHOUT_TAIL |= {"rank": 32, "threshold": 0.5, "discount": 0.2, "popularity": 0.0}
 RG2 = {**WITHOUT_TAIL, "tail_weight": 4.0}
 EASE: dict[str, Any] = {"query_exponent": -0.2, "candidate_exponent": 0.2, "reg": 5.0}
 EASE |= {"candidate_reg": 0.5, "diagonal": 0.1, "discount": 0.1}

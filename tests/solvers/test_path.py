@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rankfold.solvers.path import (
     MAX_QUERIES,
+    Mix,
     PathPoint,
     path_scores,
     queries_at_once,
@@ -113,10 +114,12 @@ def test_a_shortlist_has_the_scores_of_its_candidates(
     ids = torch.tensor([[4, 8, 4, -1]] * M)
     lists = shortlist(ids, *parts, [2, 3, 6], root, torch.arange(1.0, N + 1).log(), tail)
     point = PathPoint(0, rank, threshold, discount, 1.0)
-    scores = lists.scores(point, threshold * float(parts[1][rank - 1]), 0.7)
+    tau = threshold * float(parts[1][rank - 1])
+    scores = lists.scores(point, tau, Mix(tail=0.7, popularity=0.4))
     values, vectors = parts[1][:rank], parts[2][:, :rank]
     shrunk = parts[0][:, :rank] * (values - threshold * values[-1]) / values
-    expected = (shrunk @ vectors.T * root + 0.7 * tail) * torch.arange(1.0, N + 1) ** -discount
+    counts = torch.arange(1.0, N + 1)
+    expected = (shrunk @ vectors.T * root + 0.7 * tail) * counts**-discount + 0.4 * counts.sqrt()
     for own, row, expected_row in zip(lists.ids, scores, expected, strict=True):
         found = row > -torch.inf
         assert own[found].tolist() == [4, 8]

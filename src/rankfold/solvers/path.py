@@ -32,6 +32,7 @@ class PathPoint(NamedTuple):
     threshold: float  # of the singular value at that rank
     discount: float  # exponent of the candidates' counts
     tail_weight: float = 0.0  # relative to the scores of the factors
+    popularity: float = 0.0  # the same of the candidates' counts
 
 
 class Tail(NamedTuple):
@@ -42,6 +43,13 @@ class Tail(NamedTuple):
     scales: Mapping[float, Tensor]  # a factor per candidate for each discount, [N]
 
 
+class Mix(NamedTuple):
+    """Factors of what is added to the scores of the factors at a point."""
+
+    tail: float
+    popularity: float
+
+
 class Shortlist(NamedTuple):
     """Candidates of some queries and the parts of their scores; each [B, P]."""
 
@@ -50,19 +58,27 @@ class Shortlist(NamedTuple):
     tail: Tensor | None
     logs: Tensor  # of the candidates' counts
 
-    def scores(self, point: PathPoint, tau: float, tail_factor: float) -> Tensor:
+    def scores(self, point: PathPoint, tau: float, mix: Mix) -> Tensor:
         """The scores at a point with one of the ranks; [B, P]."""
         sigma, one = self.factors[point.rank]
         scores = torch.add(sigma, one, alpha=-tau)
-        if self.tail is not None and tail_factor > 0:
-            scores.add_(self.tail, alpha=tail_factor)
-        return scores.mul_(torch.exp(self.logs * -point.discount))
+        if self.tail is not None and mix.tail > 0:
+            scores.add_(self.tail, alpha=mix.tail)
+        scores.mul_(torch.exp(self.logs * -point.discount))
+        if mix.popularity > 0:
+            scores.add_(popularity(self.logs.exp()), alpha=mix.popularity)
+        return scores
 
     @property
     def n_bytes(self) -> int:
         every = [self.ids, self.logs, *self.factors.values()]
         every += [] if self.tail is None else [self.tail]
         return sum(one.numel() * one.element_size() for one in every)
+
+
+def popularity(counts: Tensor) -> Tensor:
+    """What a candidate's popularity adds to its scores, before its weight."""
+    return counts.sqrt()
 
 
 def shortlist(

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 from planted import split_groups
@@ -21,7 +22,8 @@ from rankfold.training.early_stopping import validation_score
 from rankfold.types import Dataset, Model, Run, from_pairs
 
 SETTINGS = (
-    "query_exponent", "candidate_exponent", "rank", "threshold", "discount", "tail_weight"
+    "query_exponent", "candidate_exponent", "rank", "threshold", "discount", "tail_weight",
+    "popularity",
 )  # fmt: skip
 
 
@@ -75,6 +77,9 @@ def test_the_choice_is_the_mean_of_points_that_cannot_be_told_apart() -> None:
     assert blend({other: 1.0, one: 0.25}) == PathPoint(1, 16, 0.4, 0.26)
     louder = with_tail._replace(tail_weight=4.0)
     assert blend({with_tail: 1.0, louder: 1.0, one: 0.9}).tail_weight == 2.0
+    popular = one._replace(popularity=1.0)
+    more = popular._replace(popularity=4.0)
+    assert blend({popular: 1.0, more: 1.0, one: 0.9}).popularity == 2.0
 
 
 def test_scores_of_the_path_are_those_of_the_models_at_its_points(data: Dataset) -> None:
@@ -98,7 +103,7 @@ def test_no_neighbour_of_the_best_point_of_the_path_is_better(data: Dataset) -> 
     best = max(scores, key=scores.__getitem__)
     grid = PathGrid.of(0, OPTIONS["width"], Config())
     top = grid.nearest(PathPoint(0, *best[2:]))  # the best may be a mean of points of the grid
-    for other in (*grid.mixes(top), *grid.solutions(top)):
+    for other in (*grid.mixes(top), *grid.solutions(top), *grid.priors(top)):
         assert scores[(*best[:2], *other[1:])] <= scores[best]
 
 
@@ -109,6 +114,7 @@ def test_neighbours_are_one_step_away_and_no_tail_is_always_among_them() -> None
     assert {one.threshold for one in grid.solutions(at)} == {0.5, 0.9}
     assert {one.discount for one in grid.mixes(at)} == {0.0, 0.1, 0.2}
     assert {one.tail_weight for one in grid.mixes(at)} == {0.0, 4.0, 8.0, 16.0}
+    assert {one.popularity for one in grid.priors(at)} == set(path_grid.POPULARITIES)
     given = PathGrid.of(3, 512, Config(rank=50, discount=0.15, tail_weight=1.0))
     for start in given.starts():
         assert {one[:2] for one in given.solutions(start)} == {(3, 50)}
@@ -223,10 +229,28 @@ def test_exponent_off_the_grid_uses_the_default_of_the_other(
     assert {entry[other] for entry in model.notes["path"]} == {DEFAULTS[other]}
 
 
-def test_rank_is_that_of_the_vectors(data: Dataset) -> None:
-    tensors = rf.fit("rg2", data, **OPTIONS, rank=5).model.tensors
-    assert tensors["queries"].shape == (120, 5)
-    assert tensors["candidates"].shape == (60, 5)
+@pytest.mark.parametrize("popularity", [0.0, 2.0])
+def test_rank_is_that_of_the_vectors(data: Dataset, popularity: float) -> None:
+    """Popularity is one more column."""
+    columns = 5 + (popularity > 0)
+    tensors = rf.fit("rg2", data, **OPTIONS, rank=5, popularity=popularity).model.tensors
+    assert tensors["queries"].shape == (120, columns)
+    assert tensors["candidates"].shape == (60, columns)
+
+
+def test_popularity_adds_the_root_of_counts_to_the_scores(data: Dataset) -> None:
+    """At weight 1 it has the mean square of the factors' scores."""
+    options = {**OPTIONS, "rank": 6, "threshold": 0.0, "discount": 0.15, "tail": "none"}
+    options |= {"query_exponent": -0.375, "candidate_exponent": 0.35}
+    plain, more = (rf.fit("rg2", data, **options, popularity=w).model.tensors for w in (0.0, 1.0))
+    scores, mixed = (t["queries"].double() @ t["candidates"].T.double() for t in (plain, more))
+    slope = more["queries"][:, -1:].double()
+    added = (mixed - scores) / slope
+    roots = data.split("train").candidate_counts().double().sqrt()
+    ratios = (roots / roots[0]).expand_as(added)
+    torch.testing.assert_close(added / added[:1, :1], ratios, rtol=1e-4, atol=0)
+    ratio = (scores / slope).square().mean() / added.square().mean()
+    assert float(ratio) == pytest.approx(1, rel=1e-3)
 
 
 # ---------------------------------------------------------------------------- without
@@ -235,9 +259,21 @@ def test_rank_is_that_of_the_vectors(data: Dataset) -> None:
 def test_without_validation_the_defaults_are_used_and_named(data: Dataset) -> None:
     model = rf.fit("rg2", without_validation(data), width=8).model
     assert {name: model.config[name] for name in DEFAULTS} == DEFAULTS
-    assert model.config["rank"] == model.config["width"] == 8
     assert model.notes["chosen_by"] == "the defaults"
     assert "path" not in model.notes  # there was nothing to choose between
+
+
+def test_without_validation_components_like_noise_are_dropped(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six groups have five components beside the mean. Random pairs have none."""
+    monkeypatch.setattr(path_grid, "MIN_RANK", 1)
+    assert rf.fit("rg2", without_validation(data), width=40).model.config["rank"] == 5
+    rng = torch.Generator().manual_seed(0)
+    pairs = (torch.rand(200, 100, generator=rng) < 0.1).nonzero()
+    table = pl.DataFrame({"query": pairs[:, 0].numpy(), "candidate": pairs[:, 1].numpy()})
+    noise = without_validation(rf.prepare(table))
+    assert rf.fit("rg2", noise, width=40).model.config["rank"] <= 2
 
 
 def test_without_validation_given_settings_stay(data: Dataset) -> None:
@@ -265,10 +301,10 @@ def test_grades_count_only_with_weights_grade() -> None:
     assert torch.equal(ungraded.tensors["queries"], ignored.tensors["queries"])
 
 
-@pytest.mark.parametrize("weights", ["none", "grade"])
-def test_fold_in_gives_the_trained_rows(weights: str) -> None:
+@pytest.mark.parametrize(("weights", "popularity"), [("none", 0.0), ("grade", 0.5)])
+def test_fold_in_gives_the_trained_rows(weights: str, popularity: float) -> None:
     data = split_groups(graded=True)
-    model = rf.fit("rg2", data, **OPTIONS, weights=weights).model
+    model = rf.fit("rg2", data, **OPTIONS, weights=weights, popularity=popularity).model
     torch.testing.assert_close(fold_in(model, data), model.tensors["queries"], rtol=1e-6, atol=1e-6)
     ones = replace(data.split("train"), grades=None)
     equal = torch.allclose(fold_in(model, replace(data, train=ones)), model.tensors["queries"])

@@ -14,7 +14,8 @@ from rankfold.training.early_stopping import History
 from rankfold.types import Dataset, Model, Step, Vocabulary, from_pairs
 
 SETTINGS = (
-    "query_exponent", "candidate_exponent", "rank", "threshold", "discount", "tail_weight"
+    "query_exponent", "candidate_exponent", "rank", "threshold", "discount", "tail_weight",
+    "popularity",
 )  # fmt: skip
 
 

@@ -16,10 +16,11 @@ MIN_RANK = 8  # fewer columns do not tell similar candidates apart, whatever the
 THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
 DISCOUNTS = (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # exponents of the candidates' counts
 TAIL_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+POPULARITIES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0)  # weights, relative as those of the tail
 T = TypeVar("T")
 STARTS = (  # many components and much of the tail, or few and little: for clean and noisy pairs
-    (RANKS[5], THRESHOLDS[1], DISCOUNTS[3], TAIL_WEIGHTS[4]),
-    (RANKS[2], THRESHOLDS[1], DISCOUNTS[3], TAIL_WEIGHTS[2]),
+    (RANKS[5], THRESHOLDS[1], DISCOUNTS[3], TAIL_WEIGHTS[4], POPULARITIES[0]),
+    (RANKS[2], THRESHOLDS[1], DISCOUNTS[3], TAIL_WEIGHTS[2], POPULARITIES[0]),
 )
 
 
@@ -31,6 +32,7 @@ class PathGrid(NamedTuple):
     thresholds: Sequence[float]
     discounts: Sequence[float]
     weights: Sequence[float]  # of the tail
+    popularities: Sequence[float]
 
     @classmethod
     def of(cls, place: int, largest: int, config: Config) -> PathGrid:
@@ -45,6 +47,7 @@ class PathGrid(NamedTuple):
             THRESHOLDS if config.threshold is None else (config.threshold,),
             DISCOUNTS if config.discount is None else (config.discount,),
             weights if config.tail != "none" else (0.0,),
+            POPULARITIES if config.popularity is None else (config.popularity,),
         )
 
     def nearest(self, point: PathPoint) -> PathPoint:
@@ -83,10 +86,14 @@ class PathGrid(NamedTuple):
             )
         ]
 
+    def priors(self, point: PathPoint) -> list[PathPoint]:
+        """The point with all weights of popularity."""
+        return [point._replace(popularity=weight) for weight in self.popularities]
+
     def anchors(self) -> list[PathPoint]:
         """Points far apart: what is near the top anywhere is near the top at one of them."""
         start = self.starts()[0]
-        factors = start._replace(rank=self.ranks[-1], tail_weight=self.weights[0])
+        factors = start._replace(rank=self.ranks[-1], tail_weight=self.weights[0], popularity=0.0)
         low = factors._replace(rank=self.ranks[len(self.ranks) // 2])
         return sorted({factors, low, factors._replace(tail_weight=self.weights[-1])})
 

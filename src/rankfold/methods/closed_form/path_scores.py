@@ -7,13 +7,14 @@ points only the shortlist is ranked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.kernels.sparse import row_sums
 from rankfold.kernels.threads import in_threads
 from rankfold.kernels.topk import top_k
@@ -24,10 +25,12 @@ from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import row_sizes
 from rankfold.solvers.neighbours import Neighbours
 from rankfold.solvers.path import (
+    Mix,
     PathPoint,
     Shortlist,
     Tail,
     path_scores,
+    popularity,
     queries_at_once,
     shortlist,
 )
@@ -82,7 +85,7 @@ class PathScores:
         """The metric at some points, for the queries of a stage on all processes."""
         ids: dict[PathPoint, dict[int, TopK]] = {point: {} for point in points}
         n, most = self.stages[stage].seen.n_queries, self.queries_at_once
-        parts = {point: (self.tau(point), self.tail_factor(point)) for point in points}
+        parts = {point: (self.tau(point), self.mix(point)) for point in points}
         on_path = {
             place: list(same)
             for place, same in groupby(sorted(points), key=lambda point: point.place)
@@ -149,13 +152,14 @@ class PathScores:
             histories = self.histories[stage].part(own.start, own.stop)
             scores = tail.dense_scores(self.neighbours, histories, self.shards)
             powers = {d: self.here(self.counts**-d).float() for d in scales}
-            factors = {point: self.tail_factor(point) for point in anchors}
+            factors = {point: self.mix(point).tail for point in anchors}
             tails = Tail(scores, factors, powers)
         seen = seen.part(own.start, own.stop).to(products.device)
         scored = path_scores(
             products, values, spectrum.vectors, anchors, scales, seen, len(products), tails
         )
         ids = torch.cat([top_k(scores, self.length).ids for _, scores in scored], dim=1)
+        ids = torch.cat([ids, self.popular(seen, len(ids))], dim=1)
         result = shortlist(
             ids, products, values, spectrum.vectors, grid.ranks, root.float(),
             self.here(self.counts.log()).float(), None if tails is None else tails.scores,
@@ -163,6 +167,12 @@ class PathScores:
         if self.are_kept:
             self.kept[key] = result
         return result
+
+    def popular(self, seen: Interactions, n: int) -> Tensor:
+        """The most popular candidates that are not seen."""
+        scores = self.here(self.counts).float().expand(n, -1).clone()
+        scores[seen.query_of_pair().long(), seen.candidates.long()] = -torch.inf
+        return top_k(scores, self.length).ids
 
     @cached_property
     def queries_at_once(self) -> int:
@@ -240,10 +250,15 @@ class PathScores:
     def spread_of_tail(self) -> float:
         return self.spread.of_tail(self.neighbours)
 
-    def tail_factor(self, point: PathPoint) -> float:
-        """The factor of the tail's scores that gives it its relative weight."""
-        if point.tail_weight == 0:
-            return 0.0
+    @cached_property
+    def spread_of_popularity(self) -> float:
+        queries = sum_over_ranks(len(self.spread.queries), self.run.comm)
+        return queries * float(popularity(self.counts).square().sum())
+
+    def mix(self, point: PathPoint) -> Mix:
+        """The factors that give the tail and popularity their relative weights."""
+        if point.tail_weight == 0 and point.popularity == 0:
+            return Mix(0.0, 0.0)
         objective, spectrum, _ = self.solved[point.place]
         assert spectrum.vectors is not None
         if point.place not in self.spreads:
@@ -256,8 +271,11 @@ class PathScores:
             self.spreads[point.place] = parts.cpu()
         values = spectrum.values[: point.rank].cpu()
         shrunk = (1 - point.threshold * values[-1:] / values).clamp(min=0)
-        parts = self.spreads[point.place]
-        return point.tail_weight * tail.relative_weight(parts, shrunk, self.spread_of_tail)
+        relative = partial(tail.relative_weight, self.spreads[point.place], shrunk)
+        return Mix(
+            point.tail_weight * relative(self.spread_of_tail) if point.tail_weight > 0 else 0.0,
+            point.popularity * relative(self.spread_of_popularity) if point.popularity > 0 else 0.0,
+        )
 
 
 def linear(objective: Objective, vectors: Tensor, rows: Interactions) -> Tensor:

@@ -24,7 +24,7 @@ from rankfold.methods.closed_form.path_scores import PathScores, Solved
 from rankfold.methods.closed_form.racing import RacingStage, blend, choose, mean, race, stages
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
-from rankfold.solvers.path import PathPoint
+from rankfold.solvers.path import PathPoint, popularity
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Decomposition, Target, decompose
 from rankfold.solvers.work import finished
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 EXPONENTS = (  # plain, then weighted
     (-0.5, 0.0), (-0.375, 0.25), (-0.375, 0.35), (-0.25, 0.35), (-0.25, 0.45)
 )  # fmt: skip
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "query_exponent": spectral.QUERY_EXPONENT,
     "candidate_exponent": spectral.CANDIDATE_EXPONENT,
     "threshold": 0.5,
     "discount": 0.15,
     "tail_weight": 0.5,
+    "popularity": 0.0,
 }
 _MAX_DECOMPOSITIONS = 2  # kept in memory, the best by the first sample
 _FIRST_STAGES, _UPHILL_STAGES = 3, 4  # of the race: of each decomposition, of the best ones
@@ -130,11 +131,27 @@ class PathSearch:
         """The model of the best point, or of the mean of those that may be."""
         if not self.leaders:
             solved = next(iter(self.scores.solved.values()))
-            return self.model(solved.grid.starts()[0])
+            start = solved.grid.starts()[0]
+            if self.config.rank is None:
+                start = start._replace(rank=self.signal_rank(solved))
+            return self.model(start)
         best = self.leader_by_many()
         grid, measure = self.scores.solved[best.place].grid, self.scores.measure
-        points = dict.fromkeys([*grid.mixes(best), *grid.solutions(best)])
+        near = [*grid.mixes(best), *grid.solutions(best), *grid.priors(best)]
+        points = dict.fromkeys(near)
         return self.model(finished(choose(points, self.values, measure, len(self.stages), blend)))
+
+    def signal_rank(self, solved: Solved) -> int:
+        """The number of components that stand out from those of a random matrix.
+
+        An M x N matrix of independent entries has no singular value above about M^-1/2 + N^-1/2
+        times the root of the sum of their squares: the edge of Marchenko and Pastur.
+        """
+        n_queries = sum_over_ranks(int((self.rows.counts() > 0).sum()), self.run.comm)
+        n_candidates = int((self.run.comm.sum(self.rows.candidate_counts()) > 0).sum())
+        width = max(1, n_queries) ** -0.5 + max(1, n_candidates) ** -0.5
+        edge = solved.objective.constant**0.5 * width
+        return max(solved.grid.ranks[0], int((solved.spectrum.values > edge).sum()))
 
     def leader_by_many(self) -> PathPoint:
         """The best point of the decompositions that are kept, by many queries."""
@@ -149,6 +166,7 @@ class PathSearch:
             before = point
             point = self.leader(grid.mixes(point), n_stages)
             point = self.leader(grid.solutions(point), n_stages)
+            point = self.leader(grid.priors(point), n_stages)
             if point == before:
                 break
         return point
@@ -178,6 +196,7 @@ class PathSearch:
             tail_weight=self.config.tail_weight
             if self.config.tail == "none"
             else point.tail_weight,
+            popularity=point.popularity,
         )
         notes: dict[str, Any] = {"residual": spectrum.residual, "columns": spectrum.columns}
         if len(self.values) > 1:
@@ -190,7 +209,7 @@ class PathSearch:
         queries = fold(solution, self.rows, e, self.shards)
         tensors = {"queries": queries, **spectral.to_tensors(solution)}
         if point.tail_weight > 0:
-            factor = self.scores.tail_factor(point)
+            factor = self.scores.mix(point).tail
             tensors |= tail.weighted(self.scores.neighbours, factor, self.counts**point.discount)
             tensors |= history_tensors(self.rows)
         return Model("rg2", asdict(chosen), tensors, notes)
@@ -200,9 +219,13 @@ class PathSearch:
         assert spectrum.vectors is not None
         values, vectors = spectrum.values[: point.rank], spectrum.vectors[:, : point.rank]
         tau = point.threshold * float(values[-1:].sum())
-        return spectral.factors(
+        found = spectral.factors(
             objective, values, vectors, tau, self.counts**point.discount, self.shards
         )
+        if point.popularity == 0:
+            return found
+        own = self.scores.here(popularity(self.counts))
+        return spectral.with_constant(found, self.scores.mix(point).popularity * own)
 
     def note(self, point: PathPoint) -> dict[str, Any]:
         """A point and its score on all queries it was measured on."""
@@ -215,9 +238,8 @@ class PathSearch:
 
 
 def _with_defaults(config: Config) -> Config:
-    """The settings without validation: defaults for those that are None."""
-    missing: dict[str, Any] = {"rank": config.width, **DEFAULTS}
-    return replace(config, **{k: v for k, v in missing.items() if getattr(config, k) is None})
+    """The settings without validation: defaults for those that are None, but for the rank."""
+    return replace(config, **{k: v for k, v in DEFAULTS.items() if getattr(config, k) is None})
 
 
 def _exponents(config: Config) -> list[tuple[float, float]]:

@@ -139,7 +139,7 @@ def mean(values: Tensor) -> tuple[float, float]:
 
 
 def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
-    """The weighted mean of the points with the best's exponents and rank, and a tail if it has one.
+    """The weighted mean of the points like the best: of its exponents and rank, with its parts.
 
     Points that cannot be distinguished differ by chance. Their mean is as good, and steadier.
     """
@@ -147,7 +147,9 @@ def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
     own = {
         point: weight
         for point, weight in weights.items()
-        if point[:2] == best[:2] and (point.tail_weight > 0) == (best.tail_weight > 0)
+        if point[:2] == best[:2]
+        and (point.tail_weight > 0) == (best.tail_weight > 0)
+        and (point.popularity > 0) == (best.popularity > 0)
     }
     total = sum(own.values())
 
@@ -158,10 +160,12 @@ def blend(weights: Mapping[PathPoint, float]) -> PathPoint:
         return round(sum(weight * value(point) for point, weight in own.items()) / total, 3)
 
     threshold, discount = mean_of(lambda p: p.threshold), mean_of(lambda p: p.discount)
-    tail = 0.0
+    tail = popularity = 0.0
     if best.tail_weight > 0:
         tail = round(math.exp(mean_of(lambda point: math.log(point.tail_weight))), 3)
-    return PathPoint(best.place, best.rank, threshold, discount, tail)
+    if best.popularity > 0:
+        popularity = round(math.exp(mean_of(lambda point: math.log(point.popularity))), 3)
+    return PathPoint(best.place, best.rank, threshold, discount, tail, popularity)
 
 
 def choice_notes(

@@ -53,6 +53,9 @@ class Config(Settings):
         at_least=0,
         help="weight of the tail; at 1 its scores are as large as those of the vectors",
     )
+    popularity: float | None = setting(
+        None, at_least=0, help="weight of the candidates' counts, relative as that of the tail"
+    )
     tolerance: float = setting(
         spectral.TOLERANCE, above=0, below=1, help="largest residual at the end"
     )
@@ -128,7 +131,8 @@ def _parts(model: Model, rows: Interactions, ids: Tensor) -> Tensor:
 def _describe(model: Model) -> str | None:
     """The selected point of the path, in words."""
     names = ["query_exponent", "candidate_exponent", "rank", "threshold", "discount"]
-    names += ["tail_weight"] if model.config.get("tail_weight") is not None else []
+    more = ("tail_weight", "popularity")
+    names += [name for name in more if model.config.get(name) is not None]
     return describe_choice(model, names, tried="path")
 
 

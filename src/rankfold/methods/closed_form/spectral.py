@@ -31,6 +31,7 @@ class Factors(NamedTuple):
     candidates: Tensor  # Q [N, D], discounted
     weights: Tensor  # b_y over the discount, [N]
     scale: Tensor  # sqrt(A/B) / sigma, [D]
+    constant: Tensor | None = None  # of each query vector, before its slope; [D]
 
 
 def factors(
@@ -69,12 +70,22 @@ def factors(
     return Factors(candidates, (b * divisor).float(), (ratio**0.5 / values).float())
 
 
+def with_constant(solution: Factors, scores: Tensor) -> Factors:
+    """The factors with one more column, which adds ``scores`` [N] for every query."""
+    column = scores.to(solution.candidates)[:, None]
+    candidates = torch.cat([solution.candidates, column], dim=1)
+    scale = torch.nn.functional.pad(solution.scale, (0, 1))
+    constant = torch.nn.functional.pad(torch.zeros_like(solution.scale), (0, 1), value=1.0)
+    return Factors(candidates, solution.weights, scale, constant)
+
+
 def fold(
     solution: Factors, rows: Interactions, slope: Tensor, line: Tensor, shards: Shards | None = None
 ) -> Tensor:
     """Query vectors from their pairs and the candidate vectors, block by block; [M, D].
 
         P_x = scale ( slope_x sum_{y in I_x} r_xy b_y Q_y + line_x sum_y b_y Q_y )
+              + slope_x constant
 
     ``rows`` is R, ``slope`` [M] is pull_x / a_x and ``line`` [M] is l_x / a_x.
     """
@@ -82,14 +93,21 @@ def fold(
     whole = weighted.sum(dim=0, dtype=torch.float64)
     if shards is not None:
         line_all = line[:, None].float() * shards.comm.sum(whole).float()
-        return (slope[:, None].float() * shards.sums(weighted) + line_all).mul_(solution.scale)
+        result = (slope[:, None].float() * shards.sums(weighted) + line_all).mul_(solution.scale)
+        return _add_constant(result, solution, slope)
     whole = whole.float()
     result = weighted.new_empty(rows.n_queries, weighted.shape[1])
     for start, stop in blocks(rows, QUERY_BLOCK, PAIR_BLOCK):
         part, own = rows.part(start, stop), slice(start, stop)
         sums = row_sums(part, weighted, part.grades).mul_(slope[own, None].float())
         result[own] = sums.addcmul_(line[own, None].float(), whole).mul_(solution.scale)
-    return result
+    return _add_constant(result, solution, slope)
+
+
+def _add_constant(result: Tensor, solution: Factors, slope: Tensor) -> Tensor:
+    if solution.constant is None:
+        return result
+    return result.addcmul_(slope[:, None].float(), solution.constant)
 
 
 def fold_parts(solution: Factors, rows: Interactions, slope: Tensor, ids: Tensor) -> Tensor:
@@ -103,15 +121,17 @@ def fold_parts(solution: Factors, rows: Interactions, slope: Tensor, ids: Tensor
 
 
 def to_tensors(solution: Factors) -> dict[str, Tensor]:
-    return {
+    tensors = {
         "candidates": solution.candidates,
         "fold_weights": solution.weights,
         "fold_scale": solution.scale,
     }
+    return tensors if solution.constant is None else tensors | {"fold_constant": solution.constant}
 
 
 def from_tensors(tensors: Mapping[str, Tensor]) -> Factors:
-    return Factors(tensors["candidates"], tensors["fold_weights"], tensors["fold_scale"])
+    candidates, weights = tensors["candidates"], tensors["fold_weights"]
+    return Factors(candidates, weights, tensors["fold_scale"], tensors.get("fold_constant"))
 
 
 class Fold(Protocol):
