@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quality.defaults import SETS
+from benchmarks.quality.later_package_sets import IN_TIME as LATER_IN_TIME
+from benchmarks.quality.later_package_sets import SOURCES as LATER_SOURCES
 from benchmarks.quality.package_sets import IN_TIME, SOURCES, Pairs
 
 Ids = NDArray[np.int64]
@@ -23,8 +25,9 @@ SHARE = 0.1  # of a query's pairs for validation, and as many for test
 
 
 def main() -> None:
-    for name, pairs in SOURCES.items():
-        write(name, *core(pairs(), in_time=name in IN_TIME), seed=None if name in IN_TIME else 0)
+    in_order = (*IN_TIME, *LATER_IN_TIME)
+    for name, pairs in {**SOURCES, **LATER_SOURCES}.items():
+        write(name, *core(pairs(), in_time=name in in_order), seed=None if name in in_order else 0)
     write("gen-5000", *of_factors(1500, 1000, 50, rank=24, strength=2.0, seed=1), seed=1)
     write("gen-1000", *of_factors(3000, 2000, 20, rank=12, strength=3.0, seed=3), seed=3)
     write("gen-0100", *of_topics(5000, 9000, 7, topics=40, share=0.6, power=0.9, seed=2), seed=2)
