@@ -189,8 +189,14 @@ class Grader:
                 )
             return read_records(table, self.columns)
         images = None if shape is None else (shape[0], shape[1], shape[2])
-        keys = {"key_column": key_column, "usual_key": self.model.notes.get("query_column")}
-        return read_rows(table, self.columns, image_shape=images, **keys, **more)
+        return read_rows(
+            table,
+            self.columns,
+            key_column=key_column,
+            usual_key=self.model.notes.get("query_column"),
+            image_shape=images,
+            **more,
+        )
 
     def frame(
         self, new: NewRows, fpr: float, confidence: float | None = None, *, explain: bool = False

@@ -284,7 +284,7 @@ def _with_entries(frame: pl.DataFrame) -> pl.DataFrame:
     Lists of different lengths stay what they are.
     """
     for column in frame:
-        if isinstance(column.dtype, pl.List | pl.Array) and column.dtype.inner.is_numeric():  # type: ignore[union-attr]
+        if isinstance(column.dtype, pl.List | pl.Array) and column.dtype.inner.is_numeric():
             lists = column if isinstance(column.dtype, pl.List) else column.arr.to_list()
             lengths = lists.list.len().drop_nulls().unique()
             if len(lengths) == 1 and (n := int(lengths[0])):
