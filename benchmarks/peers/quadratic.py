@@ -29,7 +29,7 @@ from benchmarks.paths import HOME, RESULTS, SCRATCH, SHARED
 from benchmarks.peers.environment import environment
 from rankfold import storage
 from rankfold.metrics import parse
-from rankfold.tasks.tally import score
+from rankfold.tasks.metric_totals import score
 from rankfold.types import Dataset, Interactions, Model, SplitName
 
 OUT = RESULTS / "quality" / "quadratic"

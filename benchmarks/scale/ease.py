@@ -24,7 +24,7 @@ from benchmarks.quality.defaults import Judged
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods.closed_form.ease import weights
 from rankfold.methods.closed_form.settings_search import SettingsSearch
-from rankfold.solvers.work import finished
+from rankfold.solvers.progress import finished
 from rankfold.types import Dataset, Run, Vocabulary, from_pairs
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -27,7 +27,7 @@ import rankfold as rf
 from benchmarks.paths import RESULTS, SCRATCH, SHARED
 from benchmarks.peers.quadratic import Fit, prepared, save_csr, start
 from rankfold.metrics import parse
-from rankfold.tasks.tally import score
+from rankfold.tasks.metric_totals import score
 from rankfold.types import Dataset, Model
 
 WIDTH, METRIC = 64, "ndcg@10"

@@ -31,7 +31,7 @@ from rankfold.objectives.rg import rg2
 from rankfold.solvers.als import sweep
 from rankfold.solvers.conjugate_gradients import by_conjugate_gradients
 from rankfold.solvers.spectral import Target, decompose
-from rankfold.tasks.tally import score
+from rankfold.tasks.metric_totals import score
 from rankfold.types import Dataset, Model
 
 WIDTHS = (64, 128, 256)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rankfold.solvers import gram as module
 from rankfold.solvers.gram import gram, invert
-from rankfold.solvers.work import finished
+from rankfold.solvers.progress import finished
 from rankfold.types import Interactions, from_pairs
 
 

@@ -12,7 +12,7 @@ from planted import groups
 
 import rankfold as rf
 from rankfold.errors import UserError
-from rankfold.models.opening import open_model
+from rankfold.models.open_model import open_model
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.export import export
 from rankfold.types import Columns, Features, Side

@@ -14,8 +14,8 @@ import rankfold as rf
 from rankfold.errors import UserError
 from rankfold.metrics import parse
 from rankfold.models.ranker import Ranker
+from rankfold.tasks.metric_totals import score
 from rankfold.tasks.predict import predict
-from rankfold.tasks.tally import score
 from rankfold.types import Dataset, Vocabulary
 
 pytestmark = pytest.mark.usefixtures("extra_methods")

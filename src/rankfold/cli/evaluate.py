@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rankfold.tasks.evaluate_graded import GradedEvaluation
     from rankfold.tasks.evaluate_ranking import Evaluation
-    from rankfold.tasks.tally import Stratum
+    from rankfold.tasks.metric_totals import Stratum
 
 _REPORT_BINS = 10
 DEFAULT_PROPENSITY = "0.55,1.5"

@@ -21,7 +21,7 @@ from rankfold.methods import METHODS
 from rankfold.models.cuts import OPERATING
 from rankfold.models.grader import FITTED, TREES, Grader
 from rankfold.models.imports import check_known
-from rankfold.models.opening import check_meta
+from rankfold.models.open_model import check_meta
 from rankfold.models.ranker import Ranker
 from rankfold.types import Columns, Kind, Model
 

@@ -17,7 +17,7 @@ from rankfold.index.extra import merge_extra
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
 from rankfold.methods import METHODS, answers_of
-from rankfold.models.opening import open_model
+from rankfold.models.open_model import open_model
 from rankfold.types import (
     Features,
     Index,

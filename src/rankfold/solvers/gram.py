@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rankfold.kernels.sparse import row_sums
-from rankfold.solvers.work import Work
+from rankfold.solvers.progress import Work
 from rankfold.types import Interactions
 
 TILE = 512  # columns: products of larger tiles are no faster

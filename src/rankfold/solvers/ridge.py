@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankfold.kernels.sparse import row_sums
 from rankfold.solvers.gram import tiles
-from rankfold.solvers.work import Work
+from rankfold.solvers.progress import Work
 from rankfold.types import Interactions
 
 TOLERANCE = 3e-3  # of a column's residual, relative

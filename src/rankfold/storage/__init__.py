@@ -34,8 +34,8 @@ from rankfold.storage.manifest import ForeignFile as ForeignFile
 from rankfold.storage.manifest import damaged as damaged
 from rankfold.storage.manifest import versions as versions
 from rankfold.storage.memory import free_memory as free_memory
-from rankfold.storage.private import PrivateFile as PrivateFile
-from rankfold.storage.private import read_copy as read_copy
+from rankfold.storage.private_copy import PrivateFile as PrivateFile
+from rankfold.storage.private_copy import read_copy as read_copy
 from rankfold.storage.reader import Folder as Folder
 from rankfold.storage.reader import check_contents as check_contents
 from rankfold.storage.reader import read as read

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
     from torch import Tensor
 
-    from rankfold.storage.private import PrivateFile
+    from rankfold.storage.private_copy import PrivateFile
 
 
 def read(path: str | Path, kind: str | None = None, *, full: bool = False) -> Folder:

@@ -23,8 +23,7 @@ from rankfold.models.ranker import Ranker
 from rankfold.models.reranking import NO_RULES, Rules, choose, pool_size
 from rankfold.models.search import Searcher, find_index, ranks_by_text
 from rankfold.notebook import silent
-from rankfold.tasks.options import DEFAULT_METRICS
-from rankfold.tasks.tally import (
+from rankfold.tasks.metric_totals import (
     GroupTally,
     Stratum,
     Tally,
@@ -36,6 +35,7 @@ from rankfold.tasks.tally import (
     sum_over_ranks,
     train_taste,
 )
+from rankfold.tasks.options import DEFAULT_METRICS
 from rankfold.types import Comm, Dataset, Interactions, Progress, SplitName, Tabular
 
 

@@ -13,7 +13,7 @@ from rankfold.methods import METHODS
 from rankfold.methods.closed_form import all_scores, ease, settings_search
 from rankfold.methods.closed_form.ease import EasePoint, weights, weights_reference
 from rankfold.methods.closed_form.settings_search import DEFAULTS, GRIDS, middle
-from rankfold.solvers.work import finished
+from rankfold.solvers.progress import finished
 from rankfold.types import Dataset, Interactions
 
 PLAIN: dict[str, Any] = {  # of the paper, without any normalisation

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods.closed_form.racing import STAGES, mean, race, stages
-from rankfold.solvers.work import finished
+from rankfold.solvers.progress import finished
 from rankfold.types import Interactions, from_pairs
 
 SIZES = [100 * times for times in STAGES]

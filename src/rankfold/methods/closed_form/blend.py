@@ -28,7 +28,7 @@ from rankfold.methods.closed_form.racing import (
     measure_scores,
     stages,
 )
-from rankfold.solvers.work import Work, part, stops
+from rankfold.solvers.progress import Work, part, stops
 from rankfold.training.early_stopping import History
 from rankfold.types import (
     Dataset,

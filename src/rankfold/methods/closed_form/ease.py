@@ -27,7 +27,7 @@ from rankfold.methods.closed_form.settings_search import (
 )
 from rankfold.solvers import ridge
 from rankfold.solvers.gram import gram, invert
-from rankfold.solvers.work import Work, part, stops
+from rankfold.solvers.progress import Work, part, stops
 from rankfold.types import (
     Dataset,
     Interactions,

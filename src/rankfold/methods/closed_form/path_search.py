@@ -25,9 +25,9 @@ from rankfold.methods.closed_form.racing import RacingStage, blend, choose, mean
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import PathPoint, popularity
+from rankfold.solvers.progress import finished
 from rankfold.solvers.shards import Shards, divide
 from rankfold.solvers.spectral import Decomposition, Target, decompose
-from rankfold.solvers.work import finished
 from rankfold.types import Interactions, Model, Run, history_tensors
 
 if TYPE_CHECKING:

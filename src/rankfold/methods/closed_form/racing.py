@@ -15,8 +15,8 @@ from torch import Tensor
 from rankfold.distributed.collectives import row_offset, sum_over_ranks
 from rankfold.kernels.topk import top_k
 from rankfold.solvers.path import PathPoint
+from rankfold.solvers.progress import Work
 from rankfold.solvers.shards import Shards
-from rankfold.solvers.work import Work
 from rankfold.types import Comm, Interactions, Judge, Model
 
 STAGES = (1, 1, 2, 4, 8)  # times the sample

@@ -27,8 +27,8 @@ from rankfold.methods.closed_form.racing import (
     race,
     stages,
 )
+from rankfold.solvers.progress import Work, part
 from rankfold.solvers.ridge import Gram, inverse_diagonal, solve
-from rankfold.solvers.work import Work, part
 from rankfold.types import Interactions, Judge, Run
 
 

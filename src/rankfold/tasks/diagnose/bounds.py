@@ -42,7 +42,7 @@ from rankfold.encoders.bag_encoder import BUILT_IN, BagEncoder, unit
 from rankfold.encoders.bags import with_pairs
 from rankfold.errors import UserError
 from rankfold.methods.text.siamesexml.modules import classifier_loss
-from rankfold.models.opening import open_model
+from rankfold.models.open_model import open_model
 from rankfold.tasks.diagnose.figures import spaced
 from rankfold.tasks.diagnose.result import SIAMESE, Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import BLOCK_SCORES, DiagnosedModel, drawn_rows

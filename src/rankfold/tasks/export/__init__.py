@@ -89,7 +89,7 @@ def export(
         if data is not None and any(map(_is_extra, ranker.model.tensors)):
             about["loss"] = _loss_without_extra(ranker, data, progress)
         if onnx:
-            from rankfold.tasks.export.networks import write_networks
+            from rankfold.tasks.export.onnx_files import write_networks
 
             progress("writing networks", 0.0)
             about["networks"] = write_networks(ranker, folder)

@@ -22,7 +22,7 @@ from rankfold.metrics.judged import judge
 from rankfold.notebook import shown
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.fit.progress import reporter
-from rankfold.tasks.tally import score
+from rankfold.tasks.metric_totals import score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.early_stopping import History, timed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankfold.solvers.work import Work, finished, part, stops
+from rankfold.solvers.progress import Work, finished, part, stops
 
 
 def halves() -> Work[str]:

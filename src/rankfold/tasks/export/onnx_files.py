@@ -20,9 +20,9 @@ from rankfold.encoders.bag_encoder import BUILT_IN
 from rankfold.encoders.tables import MIN_NORM
 from rankfold.errors import UserError
 from rankfold.methods.gradient.model import TOWERS
-from rankfold.models.opening import open_model
+from rankfold.models.open_model import open_model
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.export.graph import Graph
+from rankfold.tasks.export.onnx_graph import Graph
 from rankfold.types import Columns, Features, Model, Side, Texts
 
 _TOLERANCE = 1e-4  # of a score relative to the largest, between the evaluator and the model

@@ -14,7 +14,7 @@ import torch
 
 from rankfold import storage
 from rankfold.errors import UserError
-from rankfold.storage import private
+from rankfold.storage import private_copy
 
 MEMORY = pytest.mark.parametrize("memory", [2**40, 0], ids=["memory", "disk"])
 TENSORS = {"a": torch.arange(400_000.0), "b": torch.zeros(0, 3)}
@@ -113,7 +113,7 @@ def test_the_space_is_checked_before_anything_is_written(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(private.tempfile, "tempdir", None)
+    monkeypatch.setattr(private_copy.tempfile, "tempdir", None)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _place: usage)
     before = open_files()
@@ -129,7 +129,9 @@ def test_the_space_is_checked_before_anything_is_written(
 
 def test_a_full_disk_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
-    monkeypatch.setattr(private, "_new_file", lambda *_: private.PrivateFile(os.dup(full)))
+    monkeypatch.setattr(
+        private_copy, "_new_file", lambda *_: private_copy.PrivateFile(os.dup(full))
+    )
     with pytest.raises(UserError, match=os.strerror(errno.ENOSPC)):
         storage.read_copy(folder, "model", 0)
     os.close(full)
@@ -138,16 +140,16 @@ def test_a_full_disk_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_folder_that_is_replaced_meanwhile_is_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = private._copy, []
+    real, calls = private_copy._copy, []
 
-    def copy_and_replace(*given: object) -> private.PrivateFile:
+    def copy_and_replace(*given: object) -> private_copy.PrivateFile:
         calls.append(given)
         if len(calls) == 1:
             for _ in range(2):
                 storage.write(folder, "model", {}, {"text": f"new {len(calls)}"})
         return real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(private, "_copy", copy_and_replace)
+    monkeypatch.setattr(private_copy, "_copy", copy_and_replace)
     assert storage.read_copy(folder, "model", 0).text("text") == "new 1"
 
 
