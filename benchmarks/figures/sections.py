@@ -245,7 +245,10 @@ def labels() -> Section:
         if seconds[0] > seconds[1]:
             slow.append(title)
     if slow:
-        lost.append(f"Its fit takes longer than the other's on {'; '.join(slow)}.")
+        lost.append(
+            f"A fit of `siamesexml` takes longer than that of the best other library on {len(slow)} "
+            f"of {len(rows)} sets."
+        )
     return Section(
         "texts",
         "How well does it label texts?",
@@ -326,10 +329,10 @@ def serving() -> Section:
         f"HTTP searches per second over a million candidates, one process on two cores, recall@10 "
         f"{short(served['recall'], 3)}. Half an hour of mixed load had {soak['requests']:,} "
         f"requests, {bad} server errors, {soak['swaps']} replaced models, and memory of "
-        f"{memory['settled']:.0f} MiB that ended at {memory['last']:.0f}. Of the CPU time of a "
-        f"small search alone, {alone['http']} microseconds are HTTP. With `--processes 4` a search "
-        f"takes {four['processes']} microseconds; with four servers on the same two cores, "
-        f"{four['servers']}.",
+        f"{memory['settled']:.0f} MiB that ended at {memory['last']:.0f}. A single "
+        f"small search spends {alone['http']} microseconds of CPU time on HTTP. Under load a search "
+        f"takes {four['processes']} microseconds with `--processes 4`, and {four['servers']} with "
+        "four separate servers on the same two cores.",
         "HTTP searches per second, 1 M candidates, two cores",
         [Group("higher is better", bars)],
         table(["index over 1 M candidates", "one search", "recall@10", "recall, 5 % allowed",
