@@ -226,7 +226,7 @@ def pickled(folder: Path) -> None:
         (lambda f: change(f / "config.json", model_type="nosuch"), "cannot read"),
         (lambda f: (f / "model.safetensors").write_bytes(b"no tensors"), "cannot read"),
         (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),
-        (lambda f: (f / "config.json").write_text("[]"), "does not hold"),
+        (lambda f: (f / "config.json").write_text("[]"), "must hold an object"),
         (lambda f: (f / "tokenizer.json").write_text("{}"), "not a tokenizer"),
         (lambda f: write(f / "modules.json", [{"type": "x.Dense", "path": "2"}]), "module Dense"),
         (lambda f: write(f / "modules.json", [{"type": "x.Pooling", "path": "../1"}]), "outside"),

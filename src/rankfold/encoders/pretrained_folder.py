@@ -220,6 +220,6 @@ def _optional(path: Path, default: Any = None) -> Any:
             f"{path} is not valid JSON: {error}", hint="copy the folder again"
         ) from None
     if not isinstance(content, type(default)):
-        kinds = " not ".join(type(one).__name__ for one in (content, default))
-        raise UserError(f"{path} holds a JSON {kinds}", hint="copy the folder again")
+        expected = "an object" if isinstance(default, dict) else "a list"
+        raise UserError(f"{path} must hold {expected}", hint="copy the folder again")
     return content

@@ -135,7 +135,7 @@ class Searcher:
         if extra is None:
             return self.of_vectors(vectors, k, filter)
         extras = (
-            (start, stop, extra(texts.part(start, stop).to(self._device)))
+            (start, stop, extra(texts.part(start, stop).to(self._device), vectors[start:stop]))
             for start, stop in self._blocks(texts)
         )
         top = self._with_extra(vectors, k, filter, extras)

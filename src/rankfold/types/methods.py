@@ -324,8 +324,8 @@ class Opened:
     extra: Callable[[Interactions], Interactions] | None = None
     """Scores above 0 that are added to the inner products for some histories, as grades. A
     candidate may occur several times in a row."""
-    extra_texts: Callable[[Texts], Interactions] | None = None
-    """The same for texts."""
+    extra_texts: Callable[[Texts, Tensor], Interactions] | None = None
+    """The same for texts, with their vectors [B, D]."""
     parts: Callable[[Interactions, Tensor], Tensor] | None = None
     """What each pair of one history adds to the scores of some candidates; [nnz, K]. None: scores
     are no sums over pairs."""

@@ -71,7 +71,9 @@ def test_naming_columns_means_a_table(tmp_path: Path) -> None:
         path, header=False, candidate_column="column_2", query_column="column_1", split=(1, 0, 0)
     )
     assert data.candidates.keys.to_list() == [3, 4]
-    with pytest.raises(UserError, match=r"which column of uir\.txt is the query"):
+    with pytest.raises(
+        UserError, match=r"which columns of uir\.txt are the query and the candidate"
+    ):
         prepare(path, header=False)
     path.write_text("ann x y\nbob y\n")
     data = prepare(path, grade_column="none", split=(1, 0, 0))  # names none

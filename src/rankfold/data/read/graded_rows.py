@@ -246,7 +246,7 @@ def _from_table(
     bad: BadRows,
     words: frozenset[str] = frozenset(),
 ) -> RawRows:
-    frame = _with_entries(frame)
+    frame = _with_entries(frame, options.grade_column)
     names = [column for column in frame.columns if column != LINE]
     if options.key_column is None and options.usual_key in names:
         options = options._replace(key_column=options.usual_key)
@@ -278,16 +278,16 @@ def _from_table(
     return _with_both(rows, bad)
 
 
-def _with_entries(frame: pl.DataFrame) -> pl.DataFrame:
+def _with_entries(frame: pl.DataFrame, grade_column: str | None) -> pl.DataFrame:
     """The table with vectors made elsewhere, lists of numbers, as a column per entry.
 
-    Lists of different lengths stay what they are.
+    Lists of different lengths, or of one number, stay what they are.
     """
-    for column in frame:
+    for column in frame.drop(grade_column or [], strict=False):
         if isinstance(column.dtype, pl.List | pl.Array) and column.dtype.inner.is_numeric():
             lists = column if isinstance(column.dtype, pl.List) else column.arr.to_list()
             lengths = lists.list.len().drop_nulls().unique()
-            if len(lengths) == 1 and (n := int(lengths[0])):
+            if len(lengths) == 1 and (n := int(lengths[0])) > 1:
                 names = [f"{column.name}.{place:0{len(str(n - 1))}}" for place in range(n)]
                 entries = lists.list.to_array(n).arr.to_struct(fields=names).struct.unnest()
                 frame = frame.drop(column.name).hstack(entries)

@@ -15,7 +15,7 @@ import rankfold as rf
 from rankfold.encoders.bag_encoder import BagEncoder
 from rankfold.encoders.bags import weigh, with_pairs
 from rankfold.index.exact import Exact
-from rankfold.methods.text.siamesexml import mix
+from rankfold.methods.text.siamesexml import members, mix
 from rankfold.methods.text.siamesexml.config import SiameseConfig
 from rankfold.methods.text.siamesexml.corpus import Corpus
 from rankfold.models.ranker import Ranker
@@ -37,7 +37,7 @@ def test_the_mix_matches_the_formula() -> None:
 
 
 def test_the_mix_is_the_same_in_tiles_and_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = {f"0.{key}": torch.randn(11, 4) for key in mix.MIXED}
+    done = {f"0.{key}": torch.randn(11, 4) for key in members.MIXED}
     chosen, counts = mix.Mix(0.7, 0.2, 0.1), torch.arange(11)
     expected = mix.mixture(done, chosen, 1, counts)
     monkeypatch.setattr(mix, "TILE", 4)
@@ -188,8 +188,8 @@ def test_scores_of_mixes_are_those_of_a_search(
     config, judged = SiameseConfig(width=8, members=2), First()
     given = replace(samples.run(), judge=judged, memory_budget=memory_budget)
     result = mix.score_mixes(mixes, done, config, corpus, given)
-    vectors = mix.encode(
-        mix.encoders_of(done, config, len(corpus.idf)), corpus.documents.select(judged.queries)
+    vectors = members.encode(
+        members.encoders_of(done, config, len(corpus.idf)), corpus.documents.select(judged.queries)
     )
     for each in mixes:
         index = Exact(mix.mixture(done, each, 2, counts))

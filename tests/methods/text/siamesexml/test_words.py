@@ -110,10 +110,12 @@ def test_a_forgotten_query_is_no_near_document(tmp_path: Path) -> None:
     for model, documents in ((ranker.model, 100), (fewer.model, 97)):
         assert int((model.tensors["offsets"].diff() > 0).sum()) == documents
         assert len(model.tensors["documents"]) == len(model.tensors["offsets"]) - 1
-    extra, asked = fewer.searcher.opened.extra_texts, data.query_texts
-    assert extra is not None
+    opened, asked = fewer.searcher.opened, data.query_texts
+    assert opened.extra_texts is not None
+    assert opened.texts is not None
     assert asked is not None
-    shares = extra(asked.part(0, 1)).grades
+    first = asked.part(0, 1)
+    shares = opened.extra_texts(first, opened.texts(first, "query")).grades
     assert shares is not None
     assert 1 < float(shares.sum()) <= 3  # a document has up to 3 labels
 
@@ -152,7 +154,8 @@ def test_classifiers_read_characters(tmp_path: Path) -> None:
     ranker = fitted(data, tmp_path / "model", **only)
     extra = ranker.searcher.opened.extra_texts
     assert extra is not None
-    scores = extra(ranker.tokens(stems))  # no training document has these words
+    new = ranker.tokens(stems)  # no training document has these words
+    scores = extra(new, torch.zeros(len(stems), 0))
     assert scores.grades is not None
     for row, stem in enumerate(stems):
         own = scores.part(row, row + 1)

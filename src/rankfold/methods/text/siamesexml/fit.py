@@ -24,16 +24,9 @@ from rankfold.methods.text import linear
 from rankfold.methods.text.siamesexml import on_disk, words
 from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_corpus
+from rankfold.methods.text.siamesexml.members import MIXED, make_encoder, saved_encoders
 from rankfold.methods.text.siamesexml.mining import centroids
-from rankfold.methods.text.siamesexml.mix import (
-    MIXED,
-    choose_mix,
-    documents_of,
-    make_encoder,
-    mixture,
-    open_model,
-    saved_encoders,
-)
+from rankfold.methods.text.siamesexml.mix import choose_mix, documents_of, mixture, open_model
 from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, task_of, training
 from rankfold.training.gradient_sync import refuse_batch_norm
 from rankfold.training.loop import Task, Training, seed_of, train

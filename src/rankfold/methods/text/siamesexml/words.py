@@ -9,7 +9,7 @@ product. factor(y) is ``linear_weight``, times ``linear_rare`` or ``linear_middl
 with few documents.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -168,9 +168,8 @@ def to_tensors(words: Words, factors: Tensor, documents: Documents | None) -> di
 class Extra:
     """The extra scores of a model."""
 
-    def __init__(self, model: Model, encode: Callable[[Texts], Tensor]) -> None:
-        """``encode`` gives the vectors of texts, of length 1."""
-        self.encode, tensors = encode, model.tensors
+    def __init__(self, model: Model) -> None:
+        tensors, self.scale = model.tensors, model.config["members"] ** -0.5
         idf, n = tensors["words.rarity"], len(tensors["linear.bias"])
         weights = list_with(model, "linear", len(idf)).transpose()
         self.factors = tensors["linear.factor"]  # [N], 0 for a candidate without a classifier
@@ -190,13 +189,13 @@ class Extra:
         counts = torch.zeros(n, device=idf.device)
         self.classifiers = linear.Classifiers(weights, tensors["linear.bias"], counts)
 
-    def __call__(self, texts: Texts) -> Interactions:
-        """The scores of some texts as grades; [B, N]."""
+    def __call__(self, texts: Texts, vectors: Tensor) -> Interactions:
+        """The scores of some texts with these query vectors, as grades; [B, N]."""
         bags, parts = neighbours.bags_of(texts, self.index), []
-        documents, vectors = self.documents, texts.offsets.new_empty(0)
-        numbers = 4 * len(self.factors)
+        documents, numbers = self.documents, 4 * len(self.factors)
         if documents is not None:
-            vectors, numbers = self.encode(texts), numbers + len(documents.vectors)
+            vectors = vectors[:, : documents.vectors.shape[1]] * self.scale
+            numbers += len(documents.vectors)
         for start, stop in neighbours.query_blocks(len(bags), numbers):
             block = bags.part(start, stop)
             scores = self.classifiers.chances(block)
