@@ -331,7 +331,8 @@ def serving() -> Section:
         f"requests, {bad} server errors, {soak['swaps']} replaced models, and memory of "
         f"{memory['settled']:.0f} MiB that ended at {memory['last']:.0f}. A single "
         f"small search spends {alone['http']} microseconds of CPU time on HTTP. Under full load a "
-        f"search takes {four['processes']} microseconds with `--processes 4`, and {four['servers']} with "
+        f"search takes {four['processes']} microseconds with `--processes 4`, and "
+        f"{four['servers']} with "
         "four separate servers on the same two cores.",
         "HTTP searches per second, 1 M candidates, two cores",
         [Group("higher is better", bars)],
