@@ -103,8 +103,7 @@ def command(
 
         add_to_card(model, result)
     if json:
-        print_json(result.to_json())
-        return
+        return print_json(result.to_json())
     title, out = f"{model} on {data}, {split}", console(quiet=quiet)
     if isinstance(result, GradedEvaluation):
         _show_graded(result, title, out)

@@ -18,7 +18,7 @@ from rankfold.notebook import shown
 from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
 from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking, test_pairs
 from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
-from rankfold.types import Dataset, Progress, SplitName
+from rankfold.types import Comm, Dataset, Progress, SplitName
 
 
 @config.explicit(Certainty)
@@ -63,12 +63,7 @@ def evaluate(  # noqa: PLR0913
     """
     comm = connect()
     model = model if isinstance(model, Ranker | Grader) else load(model)
-    if isinstance(data, str | Path):
-        data = load_data(data, comm)
-    elif isinstance(data, Dataset) or isinstance(model, Grader):
-        data = part(data, comm)
-    else:
-        data = part(test_pairs(model, as_data(data)), comm)
+    data = _own_part(data, model, comm)
     if split not in ("validation", "test"):
         raise UserError(
             f"`split` must be validation or test, got {split!r}", hint="use --split test"
@@ -97,3 +92,12 @@ def evaluate(  # noqa: PLR0913
     shared["rules"] = Rules(diversity=diversity, at_most=at_most or {})
     metrics = DEFAULT_METRICS if metrics is None else metrics
     return evaluate_ranking(model, data, metrics=metrics, memory_budget=memory_budget, **shared)
+
+
+def _own_part(data: Any, model: Ranker | Grader, comm: Comm) -> Dataset:
+    """The part of this process in the data: a folder, a data set, or a table of test pairs."""
+    if isinstance(data, str | Path):
+        return load_data(data, comm)
+    if isinstance(data, Dataset) or isinstance(model, Grader):
+        return part(data, comm)
+    return part(test_pairs(model, as_data(data)), comm)

@@ -111,12 +111,7 @@ def evaluate_ranking(  # noqa: PLR0913
     given, places = (None, None) if by_text else (matched.given, matched.places)
     has_positive = matched.truth.counts() > 0
     known = (matched.places >= 0) | (by_text or given is not None)
-    rows = torch.nonzero(has_positive & known).flatten()
-    if sum_over_ranks(len(rows), comm) == 0:
-        raise UserError(
-            f"no query of the {split} split is known to the model",
-            hint="check that the model was fitted on this data",
-        )
+    rows = _rows_to_rank(has_positive & known, split, comm)
     train, weights = data.split("train"), None
     weighted = any(reads(spec) == "propensity" for spec in specs)
     counts = comm.sum(train.candidate_counts()) if weighted or strata else torch.empty(0)
@@ -159,6 +154,16 @@ def evaluate_ranking(  # noqa: PLR0913
         strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
         by_score={str(spec): before[str(spec)] for spec in specs} if rules else None,
     )
+
+
+def _rows_to_rank(known: Tensor, split: SplitName, comm: Comm) -> Tensor:
+    """The rows of the queries to rank; a UserError if no process has one."""
+    if sum_over_ranks(int(known.sum()), comm) == 0:
+        raise UserError(
+            f"no query of the {split} split is known to the model",
+            hint="check that the model was fitted on this data",
+        )
+    return torch.nonzero(known).flatten()
 
 
 def _parsed(metrics: Sequence[str] | str, comm: Comm) -> list[MetricSpec]:
