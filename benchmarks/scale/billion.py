@@ -1,7 +1,7 @@
 """The spectral RG2 solver on a billion pairs: seconds per pass, peak memory, cost against size.
 
     python -m benchmarks.scale.billion generate --pairs 1e9 --out DIR
-    python -m benchmarks.scale.billion run DIR [--width 64] [--memory-budget BYTES] [--write]
+    python -m benchmarks.scale.billion run DIR [--tail none] [--memory-budget BYTES] [--write]
     python -m benchmarks.scale.billion linear [--write]
 
 ``generate`` writes a prepared folder of 10 M queries x 1 M candidates, or in proportion. A query
@@ -72,6 +72,7 @@ def main() -> None:
     one.add_argument("folder", type=Path)
     one.add_argument("--width", type=int, default=WIDTH)
     one.add_argument("--tolerance", type=float, help="of the residual; default: that of the method")
+    one.add_argument("--tail", choices=["neighbours", "none"], default="neighbours")
     one.add_argument("--memory-budget", type=_whole, help="default: that of rf.fit")
     one.add_argument("--write", action="store_true", help=f"write the figures to {RESULT.name}")
     one = commands.add_parser("linear")
@@ -82,8 +83,9 @@ def main() -> None:
         return
     if args.command == "run":
         given = {"tolerance": args.tolerance, "memory_budget": args.memory_budget}
+        given["tail"] = args.tail
         options = {name: value for name, value in given.items() if value is not None}
-        result = {"run": run(args.folder, args.width, options)}
+        result = {f"run, tail={args.tail}": run(args.folder, args.width, options)}
     else:
         result = {"linear": linear()}
     print(json.dumps(result, indent=1))

@@ -38,15 +38,17 @@ def test_the_cut_matrix_is_that_of_the_reference(*, seed: int, most: int, graded
     torch.testing.assert_close(dense(result, 40), dense(expected, 40), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("budget", [2**14, 2**30])
 @pytest.mark.parametrize("at_once", [8, 100, 2**18])
 def test_the_number_of_products_at_once_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, at_once: int
+    monkeypatch: pytest.MonkeyPatch, at_once: int, budget: int
 ) -> None:
-    """Also where it is less than the products of one candidate."""
+    """Also where it is less than the products of one candidate, and where pairs are not copied."""
     monkeypatch.setitem(module._BLOCK_PRODUCTS, "cpu", at_once)
     rows, weight, scale = pairs(4, (500, 12), 0.4), torch.rand(500) + 0.1, torch.rand(12) + 0.1
+    assert 2**14 < 8 * rows.n_pairs < 2**30
     expected = neighbours_reference(rows, weight, scale, 11)
-    result = neighbours(rows, weight, scale, 11)
+    result = neighbours(rows, weight, scale, 11, memory_budget=budget)
     torch.testing.assert_close(dense(result, 12), dense(expected, 12), rtol=1e-5, atol=1e-6)
 
 
@@ -54,7 +56,7 @@ def test_more_candidates_than_rows_of_a_key() -> None:
     """Each row, candidate and weight share 63 bits: of 2^30 candidates, two rows at a time."""
     n, chosen = 2**30, torch.tensor([0, 3, 2**20, 2**30 - 1])
     rows = from_pairs(torch.zeros(4, dtype=torch.int64), chosen, None, (1, n))
-    chunks = module._chunked(rows)
+    chunks = module._chunked(rows, 8)
     left = Interactions(torch.tensor([0, 1, 2]), torch.zeros(2, dtype=torch.int32), None, 1)
     left = replace(left, grades=torch.tensor([0.5, 2.0]), n_candidates=n)
     codes, values = module._entries(left, chunks, n.bit_length(), 1)

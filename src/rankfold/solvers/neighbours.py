@@ -28,7 +28,7 @@ MIN_PRODUCTS, PRODUCTS_PER_PAIR = 2**28, 16  # the larger bound applies
 _PRODUCT_BYTES = 64  # allocated for each product of a block, at most
 _BLOCK_PRODUCTS, _MOST_PRODUCTS = {"cpu": 2**18}, 2**26  # by device, for its cache; others
 _PAIRS = 2**24  # read at a time
-_CHUNK = 8  # pairs of a query that are copied at a time
+_CHUNK = 8  # pairs of a query that are copied at a time; 1 where they exceed the budget
 _FLOAT_BITS = 31  # of a float32 that is not negative; such floats are ordered as their bits
 
 
@@ -63,7 +63,8 @@ def neighbours(
     """
     n, device = rows.n_candidates, rows.candidates.device
     most = min(most, max(1, n - 1))
-    columns, chunks, bits = transposed(rows, memory_budget), _chunked(rows), n.bit_length()
+    columns, bits = transposed(rows, memory_budget), n.bit_length()
+    chunks = _chunked(rows, 1 if 8 * rows.n_pairs > memory_budget else _CHUNK)
     query_weight, factor = query_weight.float(), scale.float()
     fill = factor.new_zeros(1)  # of the chunks
     at_once = _BLOCK_PRODUCTS.get(device.type, _MOST_PRODUCTS)
@@ -182,19 +183,23 @@ class _Chunks(NamedTuple):
 
     counts: Tensor  # chunks of each query, [M]
     offsets: Tensor  # of its chunks, [M + 1]
-    candidates: Tensor  # [., _CHUNK]; N fills the last chunk of a query
+    candidates: Tensor  # [., length]; N fills the last chunk of a query
     grades: Tensor | None
 
 
-def _chunked(rows: Interactions) -> _Chunks:
-    counts = (rows.counts() + _CHUNK - 1) // _CHUNK
+def _chunked(rows: Interactions, length: int) -> _Chunks:
+    """Chunks of this length. Those of one pair are no copy."""
+    if length == 1:
+        grades = None if rows.grades is None else rows.grades[:, None]
+        return _Chunks(rows.counts(), rows.offsets, rows.candidates[:, None], grades)
+    counts = (rows.counts() + length - 1) // length
     offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    shape = int(offsets[-1]), _CHUNK
+    shape = int(offsets[-1]), length
     candidates = rows.candidates.new_full(shape, rows.n_candidates)
     grades = None if rows.grades is None else rows.grades.new_zeros(shape)
     for start, stop in blocks(rows, rows.n_queries, _PAIRS):
         part = rows.part(start, stop)
-        place = _spread(offsets[start:stop] * _CHUNK - part.offsets[:-1], part.counts())
+        place = _spread(offsets[start:stop] * length - part.offsets[:-1], part.counts())
         place += torch.arange(part.n_pairs, device=place.device)
         candidates.view(-1)[place] = part.candidates
         if grades is not None:
@@ -210,7 +215,7 @@ def _entries(left: Interactions, chunks: _Chunks, bits: int, most: int) -> tuple
     codes, values = left.offsets[:0], left.all_grades()
     row, parts = left.query_of_pair().long() << bits, max(most, left.n_candidates)
     counts = chunks.counts[left.candidates.long()]
-    total = torch.nn.functional.pad(counts.cumsum(0) * _CHUNK, (1, 0))
+    total = torch.nn.functional.pad(counts.cumsum(0) * chunks.candidates.shape[1], (1, 0))
     sums = codes, values[:0]
     for start, stop in blocks(Interactions(total, left.candidates, None, 0), len(counts), parts):
         some = slice(start, stop)
