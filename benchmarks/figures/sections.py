@@ -212,8 +212,8 @@ def scale() -> Section:
         "rg2 without neighbour scores, two cores: seconds by number of pairs",
         [Group("width 64", bars)],
         table(["what", "size", "time", "memory"], rows),
-        "The two fits of a billion pairs had memory budgets of 9 GB (without neighbour scores) and 6 "
-        "GB (with them), which both exceeded. `ease` needs a matrix of candidates x candidates: "
+        "The two fits of a billion pairs had memory budgets of 9 GB (without neighbour scores) and "
+        "6 GB (with them), which both exceeded. `ease` needs a matrix of candidates x candidates: "
         "beyond 50,000 candidates use `rg2`.",
         ["scale.billion run", "scale.billion linear", "scale.tail_gpu", "scale.prepare",
          "scale.ease", "scale.texts_gpu"],
