@@ -11,7 +11,6 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.filter import no_results, pairs_among
 from rankfold.kernels import nearest
-from rankfold.kernels.matmul import multiply
 from rankfold.kernels.threads import in_threads, n_threads, scratch
 from rankfold.kernels.topk import (
     BYTES_PER_VALUE,
@@ -283,7 +282,7 @@ def _scores(block: Tensor, tile: Tensor, buffer: Tensor, k: int) -> Tensor:
     """All products, written to the buffer: allocating memory would take longer."""
     length = _row_length(len(tile), k)
     scores = buffer[: len(block) * length].view(len(block), length)
-    multiply(block, tile.T, scores[:, : len(tile)])
+    torch.mm(block, tile.T, out=scores[:, : len(tile)])
     scores[:, len(tile) :] = -torch.inf
     return scores
 

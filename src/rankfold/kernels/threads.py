@@ -20,8 +20,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rankfold.kernels.matmul import multiply
-
 _BLOCKS = 64  # of a product, at most
 _MIN_ENTRIES = 2**17  # of a block of rows: shorter work stays in one thread
 _CGROUP = Path("/sys/fs/cgroup")
@@ -153,15 +151,13 @@ def product(left: Tensor, right: Tensor, out: Tensor | None = None, alpha: float
     """Left @ right, or ``out + alpha left @ right`` in place; left is [n, K] and much longer."""
     if left.device.type != "cpu":
         return left @ right if out is None else out.addmm_(left, right, alpha=alpha)
+    beta = 0 if out is None else 1
     result = left.new_empty(len(left), right.shape[1]) if out is None else out
 
-    def work(run: slice) -> None:
-        if out is None:
-            multiply(left[run], right, result[run])
-        else:
-            out[run].addmm_(left[run], right, alpha=alpha)
+    def multiply(run: slice) -> None:
+        result[run].addmm_(left[run], right, beta=beta, alpha=alpha)
 
-    in_threads(work, row_runs(len(left), left.shape[1] + right.shape[1]))
+    in_threads(multiply, row_runs(len(left), left.shape[1] + right.shape[1]))
     return result
 
 
@@ -170,8 +166,7 @@ def inner(left: Tensor, right: Tensor) -> Tensor:
     if left.device.type != "cpu":
         return left.T @ right
     return summed(
-        lambda run: multiply(left[run].T, right[run]),
-        row_runs(len(left), left.shape[1] + right.shape[1]),
+        lambda run: left[run].T @ right[run], row_runs(len(left), left.shape[1] + right.shape[1])
     ).to(left.dtype)
 
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.kernels.matmul import multiply
 from rankfold.kernels.threads import in_threads, inner, product, summed
 from rankfold.objectives.quadratic import Half, Objective, candidate_half, in_dtype, query_half
 from rankfold.solvers.conjugate_gradients import conjugate_gradients
@@ -193,7 +192,9 @@ def _rotated_step(
         )
         is_diagonal = half.extra == half.cross == half.centre * half.uncentred == 0
         by = by_division if is_diagonal else solve
-        return by(system, None if start is None else multiply(start[own], turn, out), relaxation)
+        return by(
+            system, None if start is None else torch.mm(start[own], turn, out=out), relaxation
+        )
 
     places = list(pairs.blocks(rotated_others))
     if len(places) == 1:  # avoids a copy
@@ -222,7 +223,7 @@ def _rotated(basis: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tenso
 
     def rotate(some: slice) -> None:
         assert out is not None
-        out[some] = multiply(vectors[some], basis)
+        out[some] = vectors[some] @ basis
 
     in_threads(rotate, list(runs(vectors)))
     return out

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.kernels.matmul import multiply
 from rankfold.kernels.threads import scratch
 from rankfold.kernels.topk import LARGEST_BLOCK
 from rankfold.types import Interactions
@@ -192,13 +191,10 @@ def _undiscounted(
         tau = threshold * float(values[rank - 1])
         if sum(ranks) <= 2 * max(ranks):
             shrunk = products[:, :rank] * (1 - tau / values[:rank])
-            yield multiply(shrunk, vectors[:, :rank].T, result)
+            yield result.addmm_(shrunk, vectors[:, :rank].T, beta=0)
             continue
         if rank > done:
             new = slice(done, rank)
-            if done == 0:
-                multiply(lefts[:, new], vectors[:, new].T, both)
-            else:
-                both.addmm_(lefts[:, new], vectors[:, new].T)
+            both.addmm_(lefts[:, new], vectors[:, new].T, beta=int(done > 0))
             done = rank
         yield torch.add(both[:count], both[count:], alpha=-tau, out=result)
