@@ -161,8 +161,8 @@ def write_arrays(data: Dataset, path: Path, parts: dict[str, Graded] | None = No
     np.savez_compressed(path, **kept)
 
 
-def load(name: str, folder: Path = ARRAYS) -> Dataset:
-    loaded = np.load(folder / f"{name}.npz", allow_pickle=False)
+def load(name: str, folder: Path | None = None) -> Dataset:
+    loaded = np.load((folder or ARRAYS) / f"{name}.npz", allow_pickle=False)
 
     def part(split: str) -> Graded:
         get = {n: f"{split}_{n}" for n in ("numbers", "categories", "images", "grades")}
