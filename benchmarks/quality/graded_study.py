@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +33,7 @@ ARRAYS, OUT = SCRATCH / "grades-device" / "arrays", SCRATCH / "grades-device" / 
 ROWS, MORE = 14_000, {"fraud": 60_000, "flights": 40_000, "drifting": 40_000, "tills": 40_000}
 RATES, AIM = (0.001, 0.01, 0.05, 0.1), 0.01
 WAIT, MOST = 100, 1000
-KINDS = ("trees", "nets", "side")
+KEPT = ("lightgbm", "trees 4", "trees 1", "fh mixed, mean", "cba, 0", "cba, 1", "ce, 0", "ce, 1")
 Outputs = NDArray[np.float32]
 
 
@@ -45,6 +44,7 @@ class Division(NamedTuple):
     choose: Any
     judge: Any
     n_grades: int
+    levels: tuple[int, ...]
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
     )
     parser.add_argument("task", choices=["export", "run", "table"])
     parser.add_argument("--sets", nargs="+")
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--kinds", nargs="+")
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
@@ -88,44 +88,68 @@ def run(args: argparse.Namespace) -> None:
     names = args.sets or [path.stem for path in ARRAYS.glob("*.npz")]
     names.sort(key=lambda name: -(ARRAYS / f"{name}.npz").stat().st_size)
     args.out.mkdir(parents=True, exist_ok=True)
-    done = {json.loads(line).get("job") for path in SCRATCH.glob("grades-device/**/*.jsonl")
-            for line in path.read_text().splitlines()}  # fmt: skip
-    jobs = [
-        (kind, name, draw) for draw in range(args.draws) for kind in args.kinds for name in names
-    ]
-    jobs = [job for job in jobs if "-".join(map(str, job)) not in done]
-    end = time.time() + args.seconds
-    if args.jobs == 1:
-        for job in jobs:
-            work((job, args.out, end))
-        return
-    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
-        for _ in pool.imap_unordered(work, [(job, args.out, end) for job in jobs]):
-            pass
-
-
-def work(task: tuple[tuple[str, str, int], Path, float]) -> None:
-    (kind, name, draw), out, end = task
-    if time.time() > end:
-        return
-    torch.set_num_threads(1)
-    of = {"trees": of_trees, "nets": of_nets, "side": of_side}[kind]
-    with (out / f"{os.getpid()}.jsonl").open("a") as file:
-
-        def write(line: dict[str, Any]) -> None:
-            file.write(json.dumps(line) + "\n")
+    done = {tuple(one["job"]) for one in lines_of(ARRAYS.parent) if "job" in one}
+    jobs = [(kind, name, draw) for draw in range(args.draws)
+            for kind in args.kinds or kinds() for name in names]  # fmt: skip
+    jobs.sort(key=lambda job: job[0] != "base")  # the longest ones begin first
+    jobs = [job for job in jobs if job not in done]
+    end, kept = time.time() + args.seconds, {}
+    with (
+        multiprocessing.get_context("spawn").Pool(args.jobs) as pool,
+        (args.out / "lines.jsonl").open("a") as file,
+    ):
+        for lines, outputs in pool.imap_unordered(work, [(job, end) for job in jobs]):
+            kept |= outputs
+            file.writelines(json.dumps(line) + "\n" for line in lines)
             file.flush()
+    for number, part in enumerate(np.array_split(sorted(kept), 4)):
+        np.savez_compressed(args.out / f"kept-{number}.npz", **{key: kept[key] for key in part})
 
-        began = time.process_time()
-        data = division(name, draw)
-        last = began
-        for variant, scores in of(data, draw):
-            now = time.process_time()
-            seconds, last = round(now - last, 2), now
-            found = figures(scores, data.judge.grades.numpy(), data.n_grades)
-            write({"kind": kind, "set": name, "draw": draw, "variant": variant,
-                   "seconds": seconds, **found})  # fmt: skip
-        write({"job": f"{kind}-{name}-{draw}", "seconds": round(time.process_time() - began, 1)})
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted(folder.glob("**/*.jsonl"))
+            for line in path.read_text().splitlines()]  # fmt: skip
+
+
+Kept = dict[str, Outputs]
+
+
+def work(task: tuple[tuple[str, str, int], float]) -> tuple[list[dict[str, Any]], Kept]:
+    (kind, name, draw), end = task
+    lines: list[dict[str, Any]] = []
+    kept: Kept = {}
+    if time.time() > end:
+        return lines, kept
+    torch.set_num_threads(1)
+    began = last = time.process_time()
+    data = division(name, draw)
+    try:
+        every = list(variants(kind, data, draw))
+    except Exception as error:  # the others go on
+        return [{"failed": [kind, name, draw], "error": repr(error)}], kept
+    for variant, grown in every:
+        now = time.process_time()
+        seconds, last = round(now - last, 2), now
+        found = figures(expected(grown.judged), data.judge.grades.numpy(), data.n_grades)
+        one = {"kind": kind.split()[0], "set": name, "draw": draw, "variant": variant}
+        lines.append({**one, "seconds": seconds, **found})
+        if variant in KEPT:
+            kept[f"{name}/{draw}/{variant}/choose"] = grown.chosen
+            kept[f"{name}/{draw}/{variant}/judge"] = grown.judged
+    lines.append({"job": [kind, name, draw], "seconds": round(time.process_time() - began, 1)})
+    return lines, kept
+
+
+def kinds() -> list[str]:
+    """What a job computes: several variants for the same division."""
+    return ["base", *(f"nets {name}" for name in NETS), *(f"side {name}" for name in CHANGED)]
+
+
+def variants(kind: str, data: Division, draw: int) -> Variants:
+    room, _, name = kind.partition(" ")
+    if room == "base":
+        return of_base(data, draw)
+    return of_side(name, data, draw) if room == "side" else of_nets(name, data, draw)
 
 
 def division(name: str, draw: int) -> Division:
@@ -138,20 +162,15 @@ def division(name: str, draw: int) -> Division:
     order = torch.randperm(n, generator=torch.Generator().manual_seed(100 + draw))
     first, second = int(0.64 * n), int(0.73 * n)
     some = [rows.select(one) for one in (order[:first], order[first:second], order[second:])]
-    return Division(*some, int(rows.grades.max()) + 1)
+    return Division(*some, int(rows.grades.max()) + 1, tuple(arrays["levels"].tolist()))
 
 
-def dataset(data: Division, fit: Any, choose: Any | None) -> Any:
-    """What methods read of a data set."""
+def dataset(data: Division) -> Any:
+    """What methods read of a data set without validation rows."""
     return SimpleNamespace(
-        graded=lambda split: fit if split == "train" else choose,
-        validation=choose, candidates=range(data.n_grades), columns=None,
+        graded=lambda _split: data.fit, validation=None, candidates=range(data.n_grades),
+        columns=SimpleNamespace(levels={str(k): range(n) for k, n in enumerate(data.levels)}),
     )  # fmt: skip
-
-
-def halves(rows: Any) -> tuple[Any, Any]:
-    half = len(rows) // 2
-    return rows.part(0, half), rows.part(half, len(rows))
 
 
 # ------------------------------------------------------------------------------- figures
@@ -189,25 +208,19 @@ def fit_of(outputs: Any, grades: Tensor) -> NDArray[np.float64]:
     return np.asarray(-np.logaddexp(0, signed).sum(axis=2).mean(axis=1))
 
 
-def quality_of(outputs: Any, grades: Tensor, n_grades: int) -> NDArray[np.float64]:
-    """``pauc`` of each round, as cba-trees choose by it."""
-    from rankfold.metrics.graded import GradedSpec, graded_mean
-
-    negatives = int((grades == grades.min()).sum())
-    spec = GradedSpec("pauc", min(1.0, max(2 * AIM, 10 / negatives)))
-    return np.array(
-        [graded_mean(torch.from_numpy(expected(one)), grades, n_grades, spec) for one in outputs]
-    )
-
-
 # ------------------------------------------------------------------------------- trees
 
-Grown = tuple[Outputs, Outputs]  # of rows to choose by and rows to judge, [rounds, n, K]
+
+class Grown(NamedTuple):
+    """Outputs of rows to choose by and rows to judge."""
+
+    chosen: Outputs  # [rounds, n, K]
+    judged: Outputs
 
 
 def grow(
-    data: Division, fit: Any, choose: Any, seed: int, *, low: float = 0.0, most: int = MOST,
-    wait: int = WAIT, **parameters: Any,
+    data: Division, seed: int, *, low: float = 0.0, most: int = MOST, wait: int = WAIT,
+    **parameters: Any,
 ) -> Grown:  # fmt: skip
     """Rounds until the likelihood of ``choose`` has not risen for ``wait`` rounds."""
     from rankfold.methods.ordinal import cba_trees, trees
@@ -215,97 +228,74 @@ def grow(
 
     config = cba_trees.CbaTreesConfig(low=low, members=1)
     settings = {**trees._parameters(config), **parameters}
-    loss = cba_trees.low_fpr_logistic(dataset(data, fit, choose), config)
-    one = Booster(fit, choose.join(data.judge), settings, loss.start)
-    derivatives, n, rounds, best, at = loss.derivatives(0), len(choose), [], -np.inf, 0
+    loss = cba_trees.low_fpr_logistic(dataset(data), config)
+    one = Booster(data.fit, data.choose.join(data.judge), settings, loss.start)
+    derivatives, n, rounds, best, at = loss.derivatives(0), len(data.choose), [], -np.inf, 0
     for number in range(most):
         one.grow(derivatives, 1000 * seed + number)
         values = one.outputs(validation=True).float().numpy()
         rounds.append(values)
-        fit_now = float(fit_of(values[None, :n], choose.grades)[0])
+        fit_now = float(fit_of(values[None, :n], data.choose.grades)[0])
         if fit_now > best:
             best, at = fit_now, number
         if number - at >= wait:
             break
     every = np.stack(rounds)
-    return every[:, :n], every[:, n:]
+    return Grown(every[:, :n], every[:, n:])
 
 
 def average(members: list[Grown]) -> Grown:
-    rounds = min(len(one[0]) for one in members)
-    chosen = np.mean([one[0][:rounds] for one in members], axis=0)
-    return chosen, np.mean([one[1][:rounds] for one in members], axis=0)
+    rounds = min(len(one.chosen) for one in members)
+    parts = zip(*((one.chosen[:rounds], one.judged[:rounds]) for one in members), strict=True)
+    return Grown(*(np.mean(part, axis=0) for part in parts))
 
 
-def by_loss(members: list[Grown], grades: Tensor, n: int) -> NDArray[np.float64]:
-    """The judged scores at the round of the best likelihood on the first n rows to choose by."""
-    chosen, judged = average(members)
-    return expected(judged[int(fit_of(chosen[:, :n], grades[:n]).argmax())])
+def at_best(members: list[Grown], grades: Tensor, n: int) -> Grown:
+    """At the round of the best likelihood on the first n rows to choose by; [n, K] each."""
+    mean = average(members)
+    best = int(fit_of(mean.chosen[:, :n], grades[:n]).argmax())
+    return Grown(mean.chosen[best], mean.judged[best])
 
 
-def by_rate(members: list[Grown], grades: Tensor, n: int, n_grades: int) -> NDArray[np.float64]:
-    from rankfold.methods.ordinal.trees import best_round
+Variants = Iterator[tuple[str, Grown]]
 
-    chosen, judged = average(members)
-    fits = fit_of(chosen[:, :n], grades[:n])
-    best = int(fits.argmax()) + 1
-    few = np.full(len(fits), -1.0)
-    span = slice((best + 1) // 2 - 1, 2 * best)
-    few[span] = quality_of(chosen[span, :n], grades[:n], n_grades)
-    return expected(judged[best_round(np.stack([fits, few], axis=1)) - 1])
+CHANGED: dict[str, dict[str, Any]] = {
+    "lr .02": {"learning_rate": 0.02, "most": 2500, "wait": 200},
+    "15 leaves": {"num_leaves": 15},
+    "63 leaves": {"num_leaves": 63},
+    "leaves of 5": {"min_data_in_leaf": 5},
+    "leaves of 60": {"min_data_in_leaf": 60},
+    "reg 10": {"lambda_l2": 10.0},
+    "bins 1000": {"max_bin": 1000},
+    "extra": {"extra_trees": True},
+    "rows .6": {"bagging_fraction": 0.6, "bagging_freq": 1},
+    "columns .4": {"feature_fraction_bynode": 0.4},
+    "levels 50": {"cat_smooth": 50.0, "cat_l2": 50.0},
+    "levels 100 each": {"min_data_per_group": 20, "cat_smooth": 30.0},
+    "smooth 10": {"path_smooth": 10.0},
+    "low 1": {"low": 1.0},
+}
 
 
-Variants = Iterator[tuple[str, NDArray[np.float64]]]
-
-
-def of_trees(data: Division, draw: int) -> Variants:
-    fit, choose = data.fit, data.choose
-    half, grades = len(choose) // 2, data.choose.grades
+def of_base(data: Division, draw: int) -> Variants:
+    grades, n = data.choose.grades, len(data.choose)
     yield "lightgbm", directly(data, stops=True)
-    yield "lightgbm as it is", directly(data, stops=False)
-    seeds = [8 * draw + number for number in range(8)]
-    a = [grow(data, fit, choose, seed) for seed in seeds]
-    yield "trees, half", by_loss(a[:1], grades, half)
-    yield "trees", by_loss(a[:1], grades, len(choose))
-    for n in (2, 4, 8):
-        yield f"trees {n}, half", by_loss(a[:n], grades, half)
-        yield f"trees {n}", by_loss(a[:n], grades, len(choose))
-    yield "trees 4 by rate, half", by_rate(a[:4], grades, half, data.n_grades)
-    for folds in (4, 8):
-        yield from of_folds(data, folds, draw)
-    lows = {low: [grow(data, fit, choose, seeds[k], low=low)]
-            for k, low in ((1, 0.1), (2, 0.2), (3, 0.3))}  # fmt: skip
-    d = [a[0], *(one for some in lows.values() for one in some)]
-    yield "cba-trees, half", by_rate(d, grades, half, data.n_grades)
-    yield "cba-trees, half, by loss", by_loss(d, grades, half)
-    yield "cba-trees", by_rate(d, grades, len(choose), data.n_grades)
-    e = [grow(data, fit, choose, seed, low=1.0) for seed in seeds[:2]]
-    yield "low 0 0 1 1", by_loss([*a[2:4], *e], grades, len(choose))
-    yield "low 1 1", by_loss(e, grades, len(choose))
-    yield "low .3", by_loss(lows[0.3], grades, len(choose))
+    members = [grow(data, 8 * draw + number) for number in range(8)]
+    for k in (1, 2, 4, 8):
+        yield f"trees {k}, half", at_best(members[:k], grades, n // 2)
+        yield f"trees {k}", at_best(members[:k], grades, n)
 
 
-def of_folds(data: Division, folds: int, draw: int) -> Variants:
-    """Each member lacks a fold, on which its rounds are judged; all rows are fitted."""
-    n = len(data.fit)
-    fold = torch.randperm(n, generator=torch.Generator().manual_seed(draw)) % folds
-    members = []
-    for k in range(folds):
-        mine, others = (fold == k).nonzero().flatten(), (fold != k).nonzero().flatten()
-        out, judged = grow(data, data.fit.select(others), data.fit.select(mine), 50 + 8 * draw + k)
-        members.append((mine, out, judged))
-    rounds = min(len(out) for _, out, _ in members)
-    whole = np.zeros((rounds, n, members[0][1].shape[2]), dtype=np.float32)
-    for mine, out, _ in members:
-        whole[:, mine.numpy()] = out[:rounds]
-    judged = np.mean([one[:rounds] for _, _, one in members], axis=0)
-    grades = data.fit.grades
-    yield f"folds {folds}", by_loss([(whole, judged)], grades, n)
-    if folds == 4:
-        yield "folds 4 by rate", by_rate([(whole, judged)], grades, n, data.n_grades)
+def of_side(name: str, data: Division, draw: int) -> Variants:
+    """A change of the trees in two fits, to be compared with ``trees 2``."""
+    parameters = CHANGED[name]
+    if "cat_smooth" in parameters and data.fit.categories.shape[1] == 0:
+        return
+    two = [grow(data, 8 * draw + k, **parameters) for k in range(2)]
+    yield name, at_best(two, data.choose.grades, len(data.choose))
 
 
-def directly(data: Division, *, stops: bool) -> NDArray[np.float64]:
+def directly(data: Division, *, stops: bool) -> Grown:
     """LightGBM: with early stopping, or as a classifier with its defaults."""
     import lightgbm as library
 
@@ -327,113 +317,144 @@ def directly(data: Division, *, stops: bool) -> NDArray[np.float64]:
         model = library.train(settings, train, 2000, valid_sets=[other], callbacks=stop)
     else:
         model = library.train(settings, train, 100)
-    p = np.asarray(model.predict(matrix(data.judge), num_threads=1), dtype=np.float64)
-    return p if n == 2 else p @ np.arange(n)
 
+    def odds(rows: Any) -> Outputs:
+        p = np.asarray(model.predict(matrix(rows), num_threads=1), dtype=np.float64)
+        classes = np.stack([1 - p, p], axis=1) if n == 2 else p
+        higher = classes[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
+        lower = classes.cumsum(axis=1)[:, :-1]
+        return np.asarray(np.log(higher.clip(1e-12) / lower.clip(1e-12)), dtype=np.float32)
 
-SIDE: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "columns 1": {"feature_fraction": 1.0},
-    "nodes .7": {"feature_fraction": 1.0, "feature_fraction_bynode": 0.7},
-    "nodes .4": {"feature_fraction": 1.0, "feature_fraction_bynode": 0.4},
-    "extra": {"feature_fraction": 1.0, "extra_trees": True},
-    "min 5": {"min_data_in_leaf": 5},
-    "bag": {"bagging_fraction": 0.7, "bagging_freq": 1},
-}
-
-
-def of_side(data: Division, draw: int) -> Variants:
-    """Settings of the trees, in two fits each."""
-    grades, n = data.choose.grades, len(data.choose)
-    for name, parameters in SIDE.items():
-        two = [grow(data, data.fit, data.choose, 900 + 8 * draw + k, wait=60, most=400,
-                    **parameters) for k in range(2)]  # fmt: skip
-        yield f"{name}, first", by_loss(two[:1], grades, n)
-        yield f"{name}, second", by_loss(two[1:], grades, n)
-        yield f"{name}, both", by_loss(two, grades, n)
+    return Grown(odds(data.choose), odds(data.judge))
 
 
 # ------------------------------------------------------------------------------- networks
 
-NETS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "cba": ("cba", {"epochs": 10}, 4),
-    "cba mixed": ("cba", {"epochs": 10, "encoder": "mixed"}, 4),
-    "cba mixed 30": ("cba", {"epochs": 30, "encoder": "mixed"}, 4),
-    "ce mixed": ("ce", {"epochs": 10, "encoder": "mixed"}, 2),
-    "cba 30": ("cba", {"epochs": 30}, 4),
-    "ce": ("ce", {"epochs": 10}, 2),
-    "ce piecewise": ("ce", {"epochs": 10, "encoder": "piecewise"}, 4),
-    "ce piecewise 30": ("ce", {"epochs": 30, "encoder": "piecewise"}, 4),
-    "ce 30": ("ce", {"epochs": 30}, 2),
-    "cba 60": ("cba", {"epochs": 60}, 4),
-    "cba 60 lr .004": ("cba", {"epochs": 60, "lr": 0.004}, 2),
-    "ce piecewise 60": ("ce", {"epochs": 60, "encoder": "piecewise"}, 2),
-    "cba 60 dropout .5": ("cba", {"epochs": 60, "dropout": 0.5}, 2),
-    "cba 120": ("cba", {"epochs": 120}, 2),
+NETS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ce": ("ce", {}),
+    "ce mixed": ("ce", {"encoder": "mixed"}),
+    "ce mixed, dropout .3": ("ce", {"encoder": "mixed", "dropout": 0.3}),
+    "fh mixed": ("fh", {"encoder": "mixed", "dropout": 0.3}),
+    "cba": ("cba", {}),
+    "cba, dropout .1": ("cba", {"dropout": 0.1}),
+    "cba at .05": ("cba", {"fpr": 0.05}),
+    "cba 3 at .05": ("cba", {"fpr": 0.05, "classes": 3.0}),
+    "cba 3": ("cba", {"classes": 3.0}),
+    "cba 10": ("cba", {"classes": 10.0}),
+    "cba 1000": ("cba", {"classes": 1000.0}),
+    "cba of classes": ("cba", {"likelihood": "classes"}),
+    "fh mixed, dropout .1": ("fh", {"encoder": "mixed", "dropout": 0.1}),
+    "heads .1": ("heads", {"classes": 10.0}),
+    "heads 1": ("heads", {"classes": 1.0}),
+    "heads .3": ("heads", {"classes": 3.0}),
 }
-LARGE = 20_000  # rows to fit, above which longer fits are left out
 
 
-def of_nets(data: Division, draw: int) -> Variants:
-    for name, (method, settings, members) in NETS.items():
-        scores: list[NDArray[np.float64]] = []
-        if settings["epochs"] > 10 and len(data.fit) > LARGE:
-            continue
-        for number in range(members):
-            scores.append(network(data, method, settings, 10 * draw + number))
-            yield f"{name}, {number}", scores[-1]
-        for n in (2, 4):
-            if n <= members:
-                yield f"{name}, mean of {n}", np.mean(scores[:n], axis=0)
+def of_nets(name: str, data: Division, draw: int) -> Variants:
+    method, settings = NETS[name]
+    each = [network(data, method, settings, 10 * draw + number) for number in range(2)]
+    for number, one in enumerate(each):
+        yield f"{name}, {number}", one
+    yield f"{name}, mean", Grown(*(np.mean(part, axis=0) for part in zip(*each, strict=True)))
 
 
-def network(
-    data: Division, method: str, settings: dict[str, Any], seed: int
-) -> NDArray[np.float64]:
+def network(data: Division, method: str, settings: dict[str, Any], seed: int) -> Grown:
+    """Outputs of a network: log-odds of each threshold, or one score."""
     from rankfold.distributed.collectives import SINGLE_PROCESS
     from rankfold.methods import METHODS
+    from rankfold.methods.ordinal import cba, training
     from rankfold.types import Run
 
-    one = METHODS[method]
-    rng = torch.Generator().manual_seed(seed)
-    context = Run(rng, torch.device("cpu"), SINGLE_PROCESS)
+    context = Run(torch.Generator().manual_seed(seed), torch.device("cpu"), SINGLE_PROCESS)
+    recipe = training.Recipe(lambda n: n - 1, heads_loss, lambda out, _: out, columns="mixed")
+    if method == "fh":
+        recipe = training.Recipe(lambda n: n - 1, fh_loss, lambda out, _: out, columns="mixed")
+    of_config = cba.CbaConfig if method == "heads" else METHODS[method].config
+    fit = (
+        training.fit(method, recipe, dataset(data), of_config(**settings), context)
+        if method in ("heads", "fh")
+        else METHODS[method].fit(dataset(data), of_config(**settings), context)
+    )
     model = None
-    for step in one.fit(dataset(data, data.fit, None), one.config(**settings), context):
+    for step in fit:
         model = step.model or model
     assert model is not None
-    rows = one.open(model).rows
-    assert rows is not None
-    return rows(data.judge).double().numpy()
+    opened = (
+        training.open_model(recipe, model)
+        if method in ("heads", "fh")
+        else METHODS[method].open(model)
+    )
+    parts = [opened.rows(rows).numpy() for rows in (data.choose, data.judge)]
+    return Grown(*(part.reshape(len(part), -1) for part in parts))
+
+
+def fh_loss(context: Any) -> Any:
+    from rankfold.methods.ordinal import classifiers, training
+
+    return training.BatchLoss(
+        lambda batch: classifiers._binary_losses(batch.outputs, batch.grades, context.config)
+    )
+
+
+def heads_loss(context: Any) -> Any:
+    """An output per threshold with its low-FPR risk and its likelihood."""
+    from torch.nn import functional as F
+
+    from rankfold.losses.low_fpr import above, default_sigma, low_fpr_loss, rank_weights
+    from rankfold.methods.ordinal import cba, training
+
+    config = context.config
+    lowest = int((context.rows.grades == context.rows.grades.min()).sum())
+    cache, sigma = cba.fill_cache(context), config.sigma or default_sigma(lowest, config.fpr)
+
+    def losses(batch: Any) -> Tensor:
+        cache.push(batch.vectors, batch.rows)
+        positive = above(batch.grades, context.n_grades)
+        with torch.no_grad():
+            weights = context.module.head.weight.detach()
+            ranks = torch.stack([
+                cache.ranks(batch.vectors, one, by_likeness=False)[k]
+                for k, one in enumerate(weights)
+            ])  # fmt: skip
+            shares = rank_weights(ranks, ~positive, config.fpr, sigma)
+        risk = low_fpr_loss(batch.outputs.T, positive, torch.ones_like(positive), shares)
+        odds = F.binary_cross_entropy_with_logits(
+            batch.outputs, positive.T.float(), reduction="none"
+        )
+        return risk + config.classes * odds.sum(1).mean()
+
+    return training.BatchLoss(losses, cache)
 
 
 # ------------------------------------------------------------------------------- the table
 
 
 def table(out: Path) -> None:
-    """Means over sets and draws of the differences to the first variant of each kind."""
-    lines = [json.loads(line) for path in sorted(out.glob("**/*.jsonl"))
-             for line in path.read_text().splitlines()]  # fmt: skip
-    for kind in KINDS:
-        found: dict[str, dict[tuple[str, int], list[float]]] = {}
+    """Means over sets and draws of the differences to one variant."""
+    lines = [one for one in lines_of(out) if "variant" in one]
+    for kind, first in (("base", "lightgbm"), ("side", "trees 2"), ("nets", "ce")):
+        found: dict[str, dict[tuple[str, int], list[list[float]]]] = {}
         for one in lines:
-            if one.get("kind") == kind:
-                found.setdefault(one["variant"], {})[one["set"], one["draw"]] = (
-                    one["tpr"] + one["pauc"]
-                )
-        if not found:
+            variant = one["variant"]
+            if kind == "nets" and variant[-3:] in (", 0", ", 1"):
+                variant = variant[:-3]
+            if one["kind"] == kind or variant == first:
+                both = found.setdefault(variant, {}).setdefault((one["set"], one["draw"]), [])
+                both.append(one["tpr"] + one["pauc"])
+        if first not in found:
             continue
-        first = next(iter(found))
-        print(
-            f"\n{kind}: differences to {first} {np.mean(list(found[first].values()), 0).round(3)}"
-        )
+        of_first = {key: np.mean(each, axis=0) for key, each in found[first].items()}
+        print(f"\n{kind}: differences to {first} {np.mean(list(of_first.values()), 0).round(3)}")
         for variant, values in found.items():
-            both = sorted(set(values) & set(found[first]))
-            away = np.array([np.subtract(values[key], found[first][key]) for key in both])
-            sets = sorted({key[0] for key in both})
-            each = np.array([away[[key[0] == name for key in both]].mean(axis=0) for name in sets])
+            both_keys = sorted(set(values) & set(of_first))
+            away = np.array([np.mean(values[key], axis=0) - of_first[key] for key in both_keys])
+            sets = sorted({key[0] for key in both_keys})
+            each = np.array(
+                [away[[key[0] == name for key in both_keys]].mean(axis=0) for name in sets]
+            )
             error = each.std(axis=0) / max(1, len(sets) - 1) ** 0.5
             text = " ".join(f"{m:+.4f}({e:.3f})" for m, e in zip(each.mean(0), error, strict=True))
-            print(f"{variant:28} {len(both):4} {text}")
+            print(f"{variant:24} {len(both_keys):4} {text}")
 
 
 if __name__ == "__main__":
