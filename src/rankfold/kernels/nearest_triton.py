@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from rankfold.kernels import triton_support as support
+from rankfold.kernels.triton_support import load_rows
 
 MAX_WIDTH = {torch.float32: 128, torch.bfloat16: 256, torch.float16: 256}  # that fits in a tile
 MAX_CANDIDATES = 2**31 - 2**12  # ids are 32 bits
@@ -150,14 +151,11 @@ def _maxima_kernel(  # noqa: PLR0913
     PRECISION: tl.constexpr,
 ) -> None:
     rows = tl.program_id(0) % parts * ROWS + tl.arange(0, ROWS)
-    d = tl.arange(0, WIDTH)
-    mine = (rows[:, None] < B) & (d[None, :] < D)
-    own = tl.load(p + rows[:, None].to(tl.int64) * D + d[None, :], mask=mine, other=0.0)
+    own = load_rows(p, rows, B, D, WIDTH)
     first = tl.program_id(0) // parts * share
     for block in range(first, min(first + share, blocks)):
         columns = block * COLUMNS + tl.arange(0, COLUMNS)
-        inside = (columns[:, None] < N) & (d[None, :] < D)
-        other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+        other = load_rows(q, columns, N, D, WIDTH)
         scores = tl.dot(own, tl.trans(other), input_precision=PRECISION)
         scores = tl.where(columns[None, :] < N, scores, float("-inf"))
         place = rows.to(tl.int64) * blocks + block
@@ -179,8 +177,7 @@ def _inside_kernel(
     d = tl.arange(0, WIDTH)
     own = tl.load(p + place // T * D + d, mask=d < D, other=0.0).to(tl.float32)
     columns = tl.load(taken + place) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = (columns[:, None] < N) & (d[None, :] < D)
-    other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+    other = load_rows(q, columns, N, D, WIDTH)
     scores = tl.sum(other.to(tl.float32) * own[None, :], 1)
     scores = tl.where(columns < N, scores, float("-inf"))
     tl.store(out + place * COLUMNS + tl.arange(0, COLUMNS), scores)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rankfold.kernels import triton_support as support
+from rankfold.kernels.triton_support import load_rows, store_rows
 
 MAX_WIDTH = 256  # a wider tile of vectors does not fit; on an H200 tiles take up to 113 KiB
 PROGRAMS = 1024  # target: several for each processor of a large device
@@ -170,16 +171,13 @@ def _forward_kernel(  # noqa: PLR0913
     PRECISION: tl.constexpr,
 ) -> None:
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    d = tl.arange(0, WIDTH)
-    mine = (rows[:, None] < B) & (d[None, :] < D)
-    own = tl.load(p + rows[:, None].to(tl.int64) * D + d[None, :], mask=mine, other=0.0)
+    own = load_rows(p, rows, B, D, WIDTH)
     most = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     start = tl.program_id(1) * share * COLUMNS
     for at in range(start, min(start + share * COLUMNS, N), COLUMNS):
         columns = at + tl.arange(0, COLUMNS)
-        inside = (columns[:, None] < N) & (d[None, :] < D)
-        other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+        other = load_rows(q, columns, N, D, WIDTH)
         scores = tl.dot(own, tl.trans(other), input_precision=PRECISION) * 1.4426950408889634
         scores = tl.where(columns[None, :] < N, scores, float("-inf"))
         larger = tl.maximum(most, tl.max(scores, 1))
@@ -204,21 +202,17 @@ def _query_sums_kernel(  # noqa: PLR0913
     PRECISION: tl.constexpr,
 ) -> None:
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    d = tl.arange(0, WIDTH)
-    mine = (rows[:, None] < B) & (d[None, :] < D)
-    own = tl.load(p + rows[:, None].to(tl.int64) * D + d[None, :], mask=mine, other=0.0)
+    own = load_rows(p, rows, B, D, WIDTH)
     log_z = tl.load(value + rows, mask=rows < B, other=float("inf")) * 1.4426950408889634
     sums = tl.zeros((ROWS, WIDTH), tl.float32)
     start = tl.program_id(1) * share * COLUMNS
     for at in range(start, min(start + share * COLUMNS, N), COLUMNS):
         columns = at + tl.arange(0, COLUMNS)
-        inside = (columns[:, None] < N) & (d[None, :] < D)
-        other = tl.load(q + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+        other = load_rows(q, columns, N, D, WIDTH)
         scores = tl.dot(own, tl.trans(other), input_precision=PRECISION) * 1.4426950408889634
         softmax = tl.where(columns[None, :] < N, tl.exp2(scores - log_z[:, None]), 0.0)
         sums = tl.dot(softmax.to(other.dtype), other, sums, input_precision=PRECISION)
-    place = tl.program_id(1).to(tl.int64) * B + rows
-    tl.store(parts + place[:, None] * D + d[None, :], sums, mask=mine)
+    store_rows(parts + tl.program_id(1).to(tl.int64) * B * D, rows, B, D, sums, WIDTH)
 
 
 def _candidate_sums_kernel(  # noqa: PLR0913
@@ -236,18 +230,14 @@ def _candidate_sums_kernel(  # noqa: PLR0913
     PRECISION: tl.constexpr,
 ) -> None:
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    d = tl.arange(0, WIDTH)
-    mine = (rows[:, None] < N) & (d[None, :] < D)
-    place = rows[:, None].to(tl.int64) * D + d[None, :]
-    own = tl.load(q + place, mask=mine, other=0.0)
+    own = load_rows(q, rows, N, D, WIDTH)
     sums = tl.zeros((ROWS, WIDTH), tl.float32)
     for at in range(0, B, COLUMNS):
         columns = at + tl.arange(0, COLUMNS)
-        inside = (columns[:, None] < B) & (d[None, :] < D)
-        other = tl.load(p + columns[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+        other = load_rows(p, columns, B, D, WIDTH)
         log_z = tl.load(value + columns, mask=columns < B, other=float("inf"))
         g = tl.load(upstream + columns, mask=columns < B, other=0.0)
         scores = tl.dot(own, tl.trans(other), input_precision=PRECISION) * 1.4426950408889634
         weights = tl.exp2(scores - log_z[None, :] * 1.4426950408889634) * g[None, :]
         sums = tl.dot(weights.to(other.dtype), other, sums, input_precision=PRECISION)
-    tl.store(out + place, sums.to(own.dtype), mask=mine)
+    store_rows(out, rows, N, D, sums.to(own.dtype), WIDTH)

@@ -1,8 +1,11 @@
 """Support for Triton kernels: whether a device can run them, and how they are compiled.
 
 Triton is imported only when a kernel is compiled. Kernels are plain functions in modules with a
-global ``tl``, which ``compiled`` sets to ``triton.language``.
+global ``tl``, which ``compiled`` sets to ``triton.language``. They call ``load_rows`` and
+``store_rows``, which they import from here.
 """
+
+from __future__ import annotations
 
 import os
 import warnings
@@ -17,6 +20,8 @@ from torch import Tensor
 
 _MIN_SHARED_BYTES = 163 * 2**10  # shared memory of an A100; our tiles take less
 _MAX_TRIAL_ERROR = 1e-2  # relative; one tf32 product has errors of 1e-3
+
+tl: Any = None  # triton.language, set by ``compiled``
 
 
 def runs_triton(device: torch.device) -> bool:
@@ -51,9 +56,29 @@ def passes_trial(trial: Callable[[], float], fallback: str) -> bool:
 
 @cache
 def compiled(kernel: Callable[..., None]) -> Any:
-    triton = import_module("triton")
-    kernel.__globals__["tl"] = import_module("triton.language")
+    triton, language = import_module("triton"), import_module("triton.language")
+    globals()["tl"] = language
+    parts = {part.__name__: triton.jit(part) for part in (load_rows, store_rows)}
+    kernel.__globals__.update(parts, tl=language)
     return triton.jit(kernel)
+
+
+def load_rows(
+    table: tl.tensor, rows: tl.tensor, n: tl.tensor, D: tl.tensor, WIDTH: tl.constexpr
+) -> tl.tensor:
+    """Rows of a table [n, D], padded to WIDTH with zeros; zeros for rows from n on."""
+    d = tl.arange(0, WIDTH)
+    inside = (rows[:, None] < n) & (d[None, :] < D)
+    return tl.load(table + rows[:, None].to(tl.int64) * D + d[None, :], mask=inside, other=0.0)
+
+
+def store_rows(
+    table: tl.tensor, rows: tl.tensor, n: tl.tensor, D: tl.tensor, v: tl.tensor, WIDTH: tl.constexpr
+) -> None:
+    """Write such rows ``v``."""
+    d = tl.arange(0, WIDTH)
+    inside = (rows[:, None] < n) & (d[None, :] < D)
+    tl.store(table + rows[:, None].to(tl.int64) * D + d[None, :], v, mask=inside)
 
 
 def padded_width(width: int) -> int:

@@ -34,40 +34,22 @@ def group_of(request: SearchSpec) -> Hashable:
 
 def check_size(request: SearchSpec, limits: Limits) -> None:
     """An HttpError for a request whose cost, a product of two sizes, is too large."""
-    lists = len(request.inputs)
-    if request.explain and lists * request.k > limits.explained:
-        raise HttpError(
-            400,
-            f"explain: {lists:,} lists of {request.k:,} are more than {limits.explained:,} results",
-            "explain fewer lists, or use a smaller k",
-        )
-    if lists * request.k > limits.results:
-        raise HttpError(
-            400,
-            f"{lists:,} lists of {request.k:,} are more than {limits.results:,} results",
-            "send several requests, or use a smaller k",
-        )
-    chooses = bool(request.rules.at_most) or request.rules.diversity > 0
-    if chooses and lists * request.k * pool_size(request.k) > limits.compared:
-        raise HttpError(
-            400,
-            f"at_most and diversity: {lists:,} lists of {request.k:,} take too long to choose",
-            "send several requests, or use a smaller k",
-        )
-    if lists * len(request.rules.pin) > limits.excluded:
-        raise HttpError(
-            400,
-            f"pin: {lists:,} lists with {len(request.rules.pin):,} candidates each are more than "
-            f"{limits.excluded:,}",
-            "send several requests, or pin fewer",
-        )
-    if lists * len(request.exclude) > limits.excluded:
-        raise HttpError(
-            400,
-            f"exclude: {lists:,} lists without {len(request.exclude):,} candidates each are more "
-            f"than {limits.excluded:,}",
-            "send several requests, or exclude fewer",
-        )
+    n, k, rules = len(request.inputs), request.k, request.rules
+    if request.explain and n * k > limits.explained:
+        error = f"explain: {n:,} lists of {k:,} are more than {limits.explained:,} results"
+        raise HttpError(400, error, "explain fewer lists, or use a smaller k")
+    if n * k > limits.results:
+        error = f"{n:,} lists of {k:,} are more than {limits.results:,} results"
+        raise HttpError(400, error, "send several requests, or use a smaller k")
+    chooses = bool(rules.at_most) or rules.diversity > 0
+    if chooses and n * k * pool_size(k) > limits.compared:
+        error = f"at_most and diversity: {n:,} lists of {k:,} take too long to choose"
+        raise HttpError(400, error, "send several requests, or use a smaller k")
+    for name, how, keys in (("pin", "with", rules.pin), ("exclude", "without", request.exclude)):
+        if n * len(keys) > limits.excluded:
+            each = f"{n:,} lists {how} {len(keys):,} candidates each"
+            error = f"{name}: {each} are more than {limits.excluded:,}"
+            raise HttpError(400, error, f"send several requests, or {name} fewer")
 
 
 @torch.inference_mode()

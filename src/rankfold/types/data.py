@@ -145,19 +145,14 @@ class Interactions(Lists):
 
     def keep(self, kept: Tensor) -> Interactions:
         """The pairs where ``kept`` [nnz] is true. All rows stay."""
-        grades = None if self.grades is None else self.grades[kept]
-        times = None if self.times is None else self.times[kept]
         before = torch.nn.functional.pad(kept.cumsum(0), (1, 0))  # kept pairs before each pair
-        candidates = self.candidates[kept]
-        return Interactions(before[self.offsets], candidates, grades, self.n_candidates, times)
+        return self._each(lambda pairs: pairs[kept], offsets=before[self.offsets])
 
     def transpose(self) -> Interactions:
         """The same grades, candidates by queries."""
         order = torch.argsort(self.candidates, stable=True)
-        grades = None if self.grades is None else self.grades[order]
-        times = None if self.times is None else self.times[order]
-        offsets = _offsets(self.candidate_counts())
-        return Interactions(offsets, self.query_of_pair()[order], grades, self.n_queries, times)
+        rows = replace(self, candidates=self.query_of_pair(), n_candidates=self.n_queries)
+        return rows._each(lambda pairs: pairs[order], offsets=_offsets(self.candidate_counts()))
 
     def union(self, other: Interactions) -> Interactions:
         """The pairs of both. A pair in both has its grade and its time from ``other``.
