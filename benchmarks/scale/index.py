@@ -38,7 +38,7 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index.build import SavedIndexes, build
 from rankfold.index.exact import Exact
-from rankfold.index.measure import lower_bound
+from rankfold.index.recall import lower_bound
 from rankfold.types import Interactions, from_pairs
 
 RESULT = RESULTS / "scale" / "index.json"

@@ -45,7 +45,7 @@ from rankfold.index.exact import Exact
 from rankfold.index.hnsw import Hnsw, build_hnsw
 from rankfold.index.inverted import LANES, Inverted
 from rankfold.index.lists import GROUP_SLACK, promises, with_room
-from rankfold.index.measure import SAMPLE_QUERIES
+from rankfold.index.recall import SAMPLE_QUERIES
 from rankfold.types import Index
 
 FILES = {"inverted": "texts.json", "hnsw": "texts-hnsw.json"}

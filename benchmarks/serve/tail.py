@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.paths import RESULTS
 from rankfold.index.build import build
-from rankfold.index.measure import recalls
+from rankfold.index.recall import recalls
 from rankfold.methods import METHODS
 from rankfold.models.search import Searcher
 from rankfold.types import Interactions, Model, TopK, history_tensors

@@ -16,7 +16,7 @@ from rankfold import storage
 from rankfold.errors import UserError
 from rankfold.index import INDEXES, faiss_files
 from rankfold.index.kind import Kind, Saved
-from rankfold.index.measure import recalls
+from rankfold.index.recall import recalls
 from rankfold.models.index import add_index
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.update import extend, forget

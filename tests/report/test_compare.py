@@ -13,7 +13,7 @@ from html_pages import EVIL, Page
 
 from rankfold.errors import UserError
 from rankfold.report.compare import COST_FIGURES, GROUPINGS, MAX_STEPS, facts, render, thin, write
-from rankfold.report.format import UNKNOWN
+from rankfold.report.formats import UNKNOWN
 
 HERE = Path(__file__).parent
 

@@ -22,7 +22,7 @@ from rankfold.tasks.evaluate_graded import (
     evaluate_graded,
     matched,
 )
-from rankfold.tasks.statistics import resampled
+from rankfold.tasks.significance import resampled
 from rankfold.types import Columns, Dataset, Graded
 
 

@@ -13,7 +13,7 @@ from rankfold.data.build import graded_split, split, tokens
 from rankfold.data.build.grades import GradedRows, order_grades
 from rankfold.data.build.side_features import SideTables
 from rankfold.data.options import GRADED_ONLY, Input, Preparation, flag, is_default
-from rankfold.data.read import keel, memory
+from rankfold.data.read import in_memory, keel
 from rankfold.data.read.adjacency import looks_like_adjacency, read_adjacency
 from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.columns import NONE, PairColumns
@@ -196,7 +196,7 @@ def _read_pairs(inputs: Sequence[Input], options: Preparation, reading: Reading)
             tables.append((name, _read_file(item, columns, options, reading)))
         else:
             tables.append(
-                (name, read_frame(memory.to_frame(item, reading), columns, name, reading))
+                (name, read_frame(in_memory.to_frame(item, reading), columns, name, reading))
             )
     return stack(tables)
 

@@ -28,7 +28,7 @@ from rankfold.data.build.pairs import (
 from rankfold.data.build.side_features import SideTables
 from rankfold.data.inputs import check_tables, read_inputs, read_tables
 from rankfold.data.options import Input, Preparation
-from rankfold.data.read import memory
+from rankfold.data.read import in_memory
 from rankfold.data.read.reading import Reading, Taken
 from rankfold.data.read.results import Documents
 from rankfold.data.sources import SOURCES
@@ -120,7 +120,7 @@ def as_data(data: Any, comm: Comm = SINGLE_PROCESS) -> Dataset:
     if isinstance(data, str | Path):
         return folder.load(data, comm)
     if not isinstance(data, Dataset):
-        is_sparse = memory.is_sparse(data)
+        is_sparse = in_memory.is_sparse(data)
         data = from_sparse(data) if is_sparse else prepare(data, split=(1.0, 0.0, 0.0))
     return folder.part(data, comm)
 

@@ -1,6 +1,6 @@
 """Search by inner product: ``exact`` is the reference for the approximate kinds."""
 
-from rankfold.index.choose import build_chosen
+from rankfold.index.auto import build_chosen
 from rankfold.index.compressed import build_compressed, open_compressed
 from rankfold.index.exact import Exact
 from rankfold.index.hnsw import build_hnsw, open_hnsw

@@ -13,7 +13,7 @@ from rankfold.errors import UserError, find
 from rankfold.index import INDEXES
 from rankfold.index.exact import Exact
 from rankfold.index.kind import Kind, SavableIndex, Saved
-from rankfold.index.measure import RECALL_DEPTHS, SAMPLE_QUERIES, measure, split_halves
+from rankfold.index.recall import RECALL_DEPTHS, SAMPLE_QUERIES, measure, split_halves
 from rankfold.types import from_pairs
 
 DEFAULT_RECALL = 0.98

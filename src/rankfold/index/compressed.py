@@ -22,7 +22,7 @@ from rankfold.index.filter import Approximate
 from rankfold.index.inverted import checked_lists, faiss_scan, point_reader, rescore
 from rankfold.index.kind import Saved
 from rankfold.index.lists import Lists, Probing, Scan
-from rankfold.index.measure import first, lower_bound, recalls
+from rankfold.index.recall import first, lower_bound, recalls
 from rankfold.kernels.threads import n_threads
 from rankfold.types import TopK
 

@@ -12,7 +12,7 @@ from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import faiss, open_mapped, unreachable_recall, write_to
 from rankfold.index.filter import FETCH_DEPTHS, Approximate
 from rankfold.index.kind import Saved
-from rankfold.index.measure import first, lower_bound, recalls
+from rankfold.index.recall import first, lower_bound, recalls
 from rankfold.kernels.threads import n_threads
 from rankfold.types import TopK
 

@@ -19,9 +19,9 @@ from rankfold.errors import UserError, pluralize
 from rankfold.metrics.isotonic import Steps, isotonic
 from rankfold.models import cuts
 from rankfold.models.explain.grading import contributions, names_of_columns, no_explanation
+from rankfold.models.model_card import readme
 from rankfold.models.notebook_card import model_card
 from rankfold.models.open_model import open_model
-from rankfold.models.readme import readme
 from rankfold.types import Columns, Graded, Model, Opened, Vocabulary
 
 DEFAULT_FPR = 0.01

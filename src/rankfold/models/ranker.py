@@ -21,9 +21,9 @@ from rankfold.index.build import SIMILAR, SavedIndexes
 from rankfold.models import probabilities, update
 from rankfold.models.conditions import Conditions
 from rankfold.models.explain.ranking import CONTRIBUTIONS
+from rankfold.models.model_card import readme
 from rankfold.models.notebook_card import model_card
 from rankfold.models.ranking import By, Ranking, SearchSpec, UnknownKey, search
-from rankfold.models.readme import readme
 from rankfold.models.reranking import Rules
 from rankfold.models.search import (
     Searcher,

@@ -13,7 +13,7 @@ from torch import Tensor
 from rankfold.errors import UserError
 from rankfold.index.build import COSINE, MakeIndex, MeasuredIndex, build, find_kind
 from rankfold.index.exact import PAIR_BYTES, Exact
-from rankfold.index.extra import merge_extra
+from rankfold.index.extra_scores import merge_extra
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
 from rankfold.methods import METHODS, answers_of

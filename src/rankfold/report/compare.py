@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from rankfold import storage
 from rankfold.metrics import more_is_better
-from rankfold.report import chart, page, scales
-from rankfold.report import format as formats
+from rankfold.report import chart, formats, page, scales
 from rankfold.report import summary as summaries
 from rankfold.report.chart import Figure, Point, Series
-from rankfold.report.format import is_known
+from rankfold.report.formats import is_known
 from rankfold.report.published import published_figures
 from rankfold.report.scales import Scale
 from rankfold.report.summary import Entry, mean_of

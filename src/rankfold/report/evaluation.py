@@ -13,7 +13,7 @@ from rankfold import storage
 from rankfold.metrics.binomial import interval
 from rankfold.report import chart, page, scales
 from rankfold.report.chart import Figure, Look, Point, Series
-from rankfold.report.format import is_known
+from rankfold.report.formats import is_known
 from rankfold.report.scales import Scale
 
 CONFIDENCE = 0.95  # of the intervals of shares

@@ -9,8 +9,7 @@ from typing import Any
 
 import jinja2
 
-from rankfold.report import chart, scales
-from rankfold.report import format as formats
+from rankfold.report import chart, formats, scales
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:

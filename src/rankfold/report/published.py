@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rankfold.report.format import UNKNOWN, count
+from rankfold.report.formats import UNKNOWN, count
 
 
 class PublishedFigures(NamedTuple):

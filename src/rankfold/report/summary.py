@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from rankfold.report.format import UNKNOWN, duration, is_known, join, number, size
+from rankfold.report.formats import UNKNOWN, duration, is_known, join, number, size
 
 Entry = Mapping[str, Any]  # one method, as in ``results["methods"]``
 

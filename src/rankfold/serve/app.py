@@ -19,7 +19,6 @@ from rankfold.models.search import ranks_by_text
 from rankfold.serve import schema
 from rankfold.serve.batching import Job
 from rankfold.serve.errors import HttpError, error_body
-from rankfold.serve.files import add_static_files
 from rankfold.serve.folders import NAME
 from rankfold.serve.grade import check_explained, grade
 from rankfold.serve.limits import Limits
@@ -27,6 +26,7 @@ from rankfold.serve.metrics import Counts, text_of
 from rankfold.serve.middleware import Access, Endpoint, Middleware
 from rankfold.serve.models import Models, Slot
 from rankfold.serve.search import answer, check_size, find_keys, group_of, read_history
+from rankfold.serve.static_files import add_static_files
 
 JSON = "application/json"
 _DESCRIPTION = "Learned rankings over HTTP. Every error has the fields `error` and `hint`."

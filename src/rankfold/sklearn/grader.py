@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from rankfold.data.prepare import prepare
-from rankfold.data.read import memory
+from rankfold.data.read import in_memory
 from rankfold.errors import UserError
 from rankfold.metrics.graded import graded_values, parse_graded
 from rankfold.models.grader import DEFAULT_FPR, Grader
@@ -116,7 +116,7 @@ class OrdinalGrader(ClassifierMixin, Estimator):  # type: ignore[misc]
         if hasattr(X, "columns") or hasattr(X, "__arrow_c_stream__"):
             given = {} if y is None else {"y": y}
             validate_data(self, X, **given, reset=reset, skip_check_array=True)
-            return memory.to_frame(X).collect()
+            return in_memory.to_frame(X).collect()
         given = {} if y is None else {"y": y}
         checked = validate_data(self, X, **given, reset=reset, ensure_all_finite="allow-nan")
         numbers = checked if y is None else checked[0]

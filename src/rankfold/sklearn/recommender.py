@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from rankfold.data.prepare import prepare
-from rankfold.data.read import memory
+from rankfold.data.read import in_memory
 from rankfold.models.ranker import Ranker
 from rankfold.sklearn.estimator import Estimator
 from rankfold.sklearn.lists import as_array
@@ -77,7 +77,7 @@ class Recommender(Estimator):
 
 def _pairs(table: Any, grades: Any) -> pl.LazyFrame:
     """The first two columns of a table, and grades if there are any."""
-    frame = memory.to_frame(table).collect()
+    frame = in_memory.to_frame(table).collect()
     named = frame.select(query=pl.nth(0), candidate=pl.nth(1))
     if grades is not None:
         named = named.with_columns(grade=pl.Series(np.asarray(grades)))
@@ -92,4 +92,4 @@ def _queries(table: Any) -> list[Any]:
         return list(np.asarray(table).tolist())
     if isinstance(table, np.ndarray):
         return list(table[:, 0].tolist())
-    return memory.to_frame(table).collect().to_series(0).to_list()
+    return in_memory.to_frame(table).collect().to_series(0).to_list()

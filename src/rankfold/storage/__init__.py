@@ -6,6 +6,7 @@ contains its hash, and the file never changes. Files that the manifest no longer
 the next write, for readers that still hold the old manifest.
 """
 
+from rankfold.storage.available_memory import free_memory as free_memory
 from rankfold.storage.destination import OtherKindError as OtherKindError
 from rankfold.storage.destination import as_path as as_path
 from rankfold.storage.destination import check_destination as check_destination
@@ -33,7 +34,6 @@ from rankfold.storage.manifest import Content as Content
 from rankfold.storage.manifest import ForeignFile as ForeignFile
 from rankfold.storage.manifest import damaged as damaged
 from rankfold.storage.manifest import versions as versions
-from rankfold.storage.memory import free_memory as free_memory
 from rankfold.storage.private_copy import PrivateFile as PrivateFile
 from rankfold.storage.private_copy import read_copy as read_copy
 from rankfold.storage.reader import Folder as Folder

@@ -8,10 +8,10 @@ import numpy as np
 
 from rankfold.errors import UserError
 from rankfold.models.load import load
-from rankfold.models.readme import MEASURED
+from rankfold.models.model_card import MEASURED
 from rankfold.tasks.evaluate_graded import GradedEvaluation
 from rankfold.tasks.evaluate_ranking import Evaluation
-from rankfold.tasks.statistics import mean_intervals
+from rankfold.tasks.significance import mean_intervals
 
 
 def add_to_card(path: str | Path, result: Evaluation | GradedEvaluation) -> None:

@@ -29,7 +29,7 @@ from rankfold.models.cuts import CALIBRATION, OPERATING
 from rankfold.models.grader import FITTED, Grader, names_of, new_values
 from rankfold.notebook import silent
 from rankfold.tasks.options import GRADED_DEFAULTS, Certainty
-from rankfold.tasks.statistics import graded_draws, interval_of
+from rankfold.tasks.significance import graded_draws, interval_of
 from rankfold.types import Columns, Comm, Dataset, Graded, Progress, SplitName, Tabular
 
 _DEFAULT_CERTAINTY = Certainty()

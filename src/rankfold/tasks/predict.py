@@ -12,7 +12,7 @@ import torch
 from rankfold import config, storage
 from rankfold.data.build.column_profile import describe
 from rankfold.data.options import TableOptions
-from rankfold.data.read import memory
+from rankfold.data.read import in_memory
 from rankfold.data.read.dialect import decoded
 from rankfold.data.read.files import expand
 from rankfold.data.read.queries import QueryColumns, QueryRows, read_queries
@@ -142,7 +142,7 @@ def _as_files(inputs: Any, scratch: Path) -> Sequence[str | Path]:
         return sources
     path = scratch / "table.parquet"
     (table,) = sources if len(sources) == 1 else [inputs]
-    memory.to_frame(table).sink_parquet(path)
+    in_memory.to_frame(table).sink_parquet(path)
     return [path]
 
 

@@ -20,7 +20,7 @@ from rankfold.data import folder
 from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.tasks.compare import runner
-from rankfold.tasks.compare.memory import measure_peak
+from rankfold.tasks.compare.peak_memory import measure_peak
 from rankfold.tasks.compare.plan import command_of, make_plan, parse_settings, parse_sweep
 from rankfold.tasks.compare.results import quarters
 from rankfold.tasks.options import CompareOptions

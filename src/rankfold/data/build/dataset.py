@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rankfold.data.build.pairs import Pairs
 from rankfold.data.build.side_features import SideData
-from rankfold.data.read import memory
+from rankfold.data.read import in_memory
 from rankfold.errors import UserError
 from rankfold.types import (
     SPLITS,
@@ -77,7 +77,7 @@ def to_dataset(
 
 def from_sparse(matrix: Any) -> Dataset:
     """A scipy.sparse matrix as training data; row and column numbers are the keys."""
-    rows = memory.sum_duplicates(matrix)
+    rows = in_memory.sum_duplicates(matrix)
     grades = torch.from_numpy(np.asarray(rows.data, dtype=np.float32))
     if not bool(((grades > 0) & (grades < torch.inf)).all()):  # also if one is NaN
         raise UserError(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankfold.data.read import memory, record_reader
+from rankfold.data.read import in_memory, record_reader
 from rankfold.data.read.columns import NONE, choose, find_usual, listing
 from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import (
@@ -135,7 +135,7 @@ def _read(
 ) -> pl.DataFrame:
     """Columns ``text``, ``labels`` (lists or text) and ``key`` or, without keys, the line."""
     if not isinstance(item, Path):
-        return _select(collect(memory.to_frame(item), name), name, columns, reading)
+        return _select(collect(in_memory.to_frame(item), name), name, columns, reading)
     if item.is_dir() and not holds_parquet(item):
         xc = f"rankfold prepare --format xc {quote(str(item))} --out DATA"
         raise UserError(

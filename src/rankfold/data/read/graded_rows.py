@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from rankfold.data.read import arrays, images, keel, memory
+from rankfold.data.read import arrays, images, in_memory, keel
 from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.columns import USUAL_NAMES, find_usual, listing
 from rankfold.data.read.files import expand, home_of
@@ -160,7 +160,7 @@ def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
     if isinstance(item, Mapping):
         return _from_arrays(arrays.check(item), options, "the dict")
     if isinstance(item, pl.LazyFrame) or hasattr(item, "__arrow_c_stream__"):
-        frame = collect(memory.to_frame(item), TABLE)
+        frame = collect(in_memory.to_frame(item), TABLE)
         return _from_table(frame, options, TABLE, reading.bad, text_columns(frame))
     raise UserError(f"cannot read rows from {type(item).__name__}", hint=f"pass {ACCEPTED}")
 

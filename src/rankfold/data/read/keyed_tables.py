@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from rankfold import storage
-from rankfold.data.read import memory, record_reader
+from rankfold.data.read import in_memory, record_reader
 from rankfold.data.read.bad_rows import BadRows
 from rankfold.data.read.columns import find_usual, listing
 from rankfold.data.read.dialect import DEFAULT_DIALECT, Dialect
@@ -54,7 +54,7 @@ def open_table(
             name, frame, typed = path.name, read_columns(path, reading), not is_text(path)
         else:
             name = f"the table of {what}"
-            frame, typed = collect(memory.to_frame(table), name), True
+            frame, typed = collect(in_memory.to_frame(table), name), True
     names = [column for column in frame.columns if column != LINE]
     taken = () if like is None else (*like.numbers, *like.levels)
     column = _key_column(names, key_column, usual, taken, name)

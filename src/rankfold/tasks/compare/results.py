@@ -19,11 +19,11 @@ from rankfold.errors import UserError
 from rankfold.metrics import more_is_better
 from rankfold.metrics.graded import parse_graded
 from rankfold.models.grader import names_of
-from rankfold.tasks import statistics
+from rankfold.tasks import significance
 from rankfold.tasks.compare.plan import ComparePlan, command_of
 from rankfold.tasks.compare.published import published
 from rankfold.tasks.compare.records import Outcome
-from rankfold.tasks.statistics import Floats
+from rankfold.tasks.significance import Floats
 from rankfold.types import Tabular
 
 _FORMAT = 1
@@ -209,12 +209,12 @@ def _test_rankers(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals
         if metric not in done[0].seeds[0].tensors("values"):
             continue
         values = np.stack([_seed_mean(outcome, metric) for outcome in done])
-        for name, (low, high) in zip(names, statistics.mean_intervals(values), strict=True):
+        for name, (low, high) in zip(names, significance.mean_intervals(values), strict=True):
             intervals[name, metric] = (float(low), float(high))
         if more_is_better(metric):
             best = _best(done, values.mean(axis=1))
             differences = np.delete(values - values[best], best, axis=0)
-            p = statistics.flip_test(differences).tolist() if len(differences) else []
+            p = significance.flip_test(differences).tolist() if len(differences) else []
             tests[metric] = _test(done, metric, best, p)
     return intervals, tests
 
@@ -226,14 +226,16 @@ def _test_graders(plan: ComparePlan, done: Sequence[Outcome]) -> tuple[Intervals
     kept = [[folder.tensors("values") for folder in outcome.seeds] for outcome in done]
     scores = [[seed["scores"] for seed in seeds] for seeds in kept]
     specs = [parse_graded(metric) for metric in plan.metrics]
-    draws = statistics.graded_draws(scores, kept[0][0]["grades"], len(plan.data.candidates), specs)
+    draws = significance.graded_draws(
+        scores, kept[0][0]["grades"], len(plan.data.candidates), specs
+    )
     names, intervals, tests = [outcome.entry.name for outcome in done], {}, {}
     for place, metric in enumerate(plan.metrics):
         for name, samples in zip(names, draws[:, place], strict=True):
-            intervals[name, metric] = statistics.interval_of(samples)
+            intervals[name, metric] = significance.interval_of(samples)
         best = _best(done, np.array([fmean(_of_seeds(outcome, metric)) for outcome in done]))
         drawn = np.delete(draws[:, place] - draws[best, place], best, axis=0)
-        p = [statistics.p_of_draws(row) for row in drawn]
+        p = [significance.p_of_draws(row) for row in drawn]
         tests[metric] = _test(done, metric, best, p)
     return intervals, tests
 
@@ -242,14 +244,16 @@ def _test(done: Sequence[Outcome], metric: str, best: int, p: Sequence[float]) -
     """Each method against the best one; ``p``: of the others, over queries or rows."""
     top, others = done[best], [outcome for outcome in done if outcome is not done[best]]
     top_values = _of_seeds(top, metric)
-    pooled = statistics.spread([_of_seeds(outcome, metric) for outcome in done])
+    pooled = significance.spread([_of_seeds(outcome, metric) for outcome in done])
     by_seeds = [
-        statistics.seed_test(_of_seeds(outcome, metric), top_values, pooled) for outcome in others
+        significance.seed_test(_of_seeds(outcome, metric), top_values, pooled) for outcome in others
     ]
     known = [value for value in by_seeds if value is not None]
-    training_p: Sequence[float | None] = statistics.holm(known) or [None] * len(others)
+    training_p: Sequence[float | None] = significance.holm(known) or [None] * len(others)
     tests = {}
-    for outcome, one, all_, training in zip(others, p, statistics.holm(p), training_p, strict=True):
+    for outcome, one, all_, training in zip(
+        others, p, significance.holm(p), training_p, strict=True
+    ):
         tests[outcome.entry.name] = {
             "difference": fmean(_of_seeds(outcome, metric)) - fmean(top_values),
             "p": one,

@@ -19,7 +19,7 @@ from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.tasks.compare import records
 from rankfold.tasks.compare.examples import examples_of
-from rankfold.tasks.compare.memory import measure_peak
+from rankfold.tasks.compare.peak_memory import measure_peak
 from rankfold.tasks.compare.plan import ComparePlan, Entry
 from rankfold.tasks.evaluate_graded import evaluate_graded, matched
 from rankfold.tasks.evaluate_ranking import evaluate_ranking

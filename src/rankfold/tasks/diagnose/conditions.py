@@ -27,7 +27,7 @@ from rankfold.models.grader import Grader
 from rankfold.tasks.diagnose.figures import Figure, figure_of, spaced
 from rankfold.tasks.diagnose.result import CBA, Chart, Diagnosis, DiagnosisResult, Level, Line
 from rankfold.tasks.diagnose.subject import DiagnosedModel
-from rankfold.tasks.statistics import resampled
+from rankfold.tasks.significance import resampled
 from rankfold.types import Graded, Progress
 
 _EXPONENTS = [i / 40 for i in range(1, 40)]  # u

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankfold.tasks.statistics import interval_of, mean_intervals
+from rankfold.tasks.significance import interval_of, mean_intervals
 
 _NORMAL = 1.959964  # the 97.5 % quantile
 

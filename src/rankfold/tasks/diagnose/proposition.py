@@ -24,7 +24,7 @@ from rankfold.errors import UserError
 from rankfold.tasks.diagnose.figures import figure_of
 from rankfold.tasks.diagnose.result import CBA, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.training import DiagnosedTraining, sigma_of, track_ranks
-from rankfold.tasks.statistics import resampled
+from rankfold.tasks.significance import resampled
 from rankfold.types import Progress
 
 _SAMPLES = 1000  # of a bootstrap

@@ -28,7 +28,7 @@ from rankfold.tasks.diagnose.training import (
     sigma_of,
     train_observed,
 )
-from rankfold.tasks.statistics import resampled
+from rankfold.tasks.significance import resampled
 from rankfold.types import Progress
 
 ESTIMATORS = {"direct": False, "likeness": True}  # ``by_likeness`` of ``CrossBatchCache.ranks``

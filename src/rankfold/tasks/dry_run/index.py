@@ -5,7 +5,7 @@ from typing import Any
 
 from rankfold import storage
 from rankfold.index import build as indexes
-from rankfold.index.choose import choose_kind
+from rankfold.index.auto import choose_kind
 from rankfold.models.index import open_ranker
 from rankfold.tasks.dry_run import outline
 

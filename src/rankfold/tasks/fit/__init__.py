@@ -26,8 +26,8 @@ from rankfold.models.explain.grading import names_of_columns, permutation_import
 from rankfold.models.grader import FITTED, Grader
 from rankfold.models.imports import NOTE, modules_of
 from rankfold.models.load import load
+from rankfold.models.model_card import DATA_SUMMARY, summary_of
 from rankfold.models.ranker import Ranker
-from rankfold.models.readme import DATA_SUMMARY, summary_of
 from rankfold.models.search import Filter
 from rankfold.models.update import read_seen
 from rankfold.samplers.known_positives import hits

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rankfold.metrics.graded import graded_mean, parse_graded
-from rankfold.tasks import statistics
-from rankfold.tasks.statistics import (
+from rankfold.tasks import significance
+from rankfold.tasks.significance import (
     flip_test,
     graded_draws,
     holm,
@@ -62,7 +62,7 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     differences = np.random.default_rng(3).normal(0.1, 1, (2, 301))
     whole, again = flip_test(differences), flip_test(differences)
     assert (whole == again).all()
-    monkeypatch.setattr(statistics, "BLOCK", 5_000)
+    monkeypatch.setattr(significance, "BLOCK", 5_000)
     assert flip_test(differences) == pytest.approx(whole, abs=0.02)
 
 
@@ -80,7 +80,7 @@ def test_a_sample_has_as_many_rows_as_the_data(monkeypatch: pytest.MonkeyPatch) 
     assert whole.shape == (50, 30)
     assert (whole.sum(dim=1) == 30).all()
     assert whole.unique(dim=0).shape[0] == 50
-    monkeypatch.setattr(statistics, "BLOCK", 100)
+    monkeypatch.setattr(significance, "BLOCK", 100)
     assert torch.equal(torch.cat(list(resampled(30, 50, 2, seed=0))), whole)
 
 

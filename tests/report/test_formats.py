@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rankfold.report.format import UNKNOWN, duration, number, p_value, signed, size
+from rankfold.report.formats import UNKNOWN, duration, number, p_value, signed, size
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from rankings import assert_same_ranking, sorted_by
 from torch import Tensor
 
 from rankfold.index.exact import Exact
-from rankfold.index.extra import merge_extra
+from rankfold.index.extra_scores import merge_extra
 from rankfold.types import Interactions, TopK, from_pairs
 
 M, N, D, K = 7, 300, 8, 10

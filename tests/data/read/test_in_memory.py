@@ -11,7 +11,7 @@ import torch
 from prepared_splits import training_rows
 
 from rankfold.data.prepare import prepare
-from rankfold.data.read.memory import ACCEPTED, to_frame
+from rankfold.data.read.in_memory import ACCEPTED, to_frame
 from rankfold.errors import UserError
 
 USERS, ITEMS, GRADES = ["b", "a", "b", "é"], [3, 1, 1, 2], [1.0, 2.0, 3.0, 0.5]
@@ -50,7 +50,7 @@ def test_pandas_is_read_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None
     table = pd.DataFrame(COLUMNS | {"gap": ["x", None, "y", "z"], "number": [1.5, np.nan, 2, 3]})
     table["when"] = pd.to_datetime(["2024-01-01", None, "2024-03-01", "2024-02-01"])
     expected = to_frame(table).collect()
-    monkeypatch.setattr("rankfold.data.read.memory.find_spec", lambda _: None)
+    monkeypatch.setattr("rankfold.data.read.in_memory.find_spec", lambda _: None)
     frame = to_frame(table.astype({"user": "category"})).collect()
     assert frame.schema["user"] == pl.String  # pyarrow would give a category
     assert frame.equals(expected)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rankfold.index import choose, inverted
-from rankfold.index.choose import build_chosen, choose_kind
+from rankfold.index import auto, inverted
+from rankfold.index.auto import build_chosen, choose_kind
 
 
 def test_by_number_recall_size_and_device() -> None:
@@ -22,7 +22,7 @@ def test_by_number_recall_size_and_device() -> None:
 
 def test_codes_that_miss_the_target_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inverted, "MIN_CANDIDATES", 0)
-    monkeypatch.setattr(choose, "MAX_COPY_BYTES", 0)
+    monkeypatch.setattr(auto, "MAX_COPY_BYTES", 0)
     rng = torch.Generator().manual_seed(0)
     candidates = torch.randn(2000, 16, generator=rng)
     how = {"queries": candidates[:64], "seed": 0}
