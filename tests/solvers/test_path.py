@@ -10,6 +10,7 @@ from rankfold.solvers.path import (
     MAX_QUERIES,
     Mix,
     PathPoint,
+    factors_of,
     path_scores,
     queries_at_once,
     shortlist,
@@ -111,16 +112,24 @@ def test_a_shortlist_has_the_scores_of_its_candidates(
     """Repeated and missing candidates are never the best."""
     rng = torch.Generator().manual_seed(0)
     root, tail = torch.rand(N, generator=rng) + 0.5, torch.rand(M, N, generator=rng)
-    ids = torch.tensor([[4, 8, 4, -1]] * M)
-    lists = shortlist(ids, *parts, [2, 3, 6], root, torch.arange(1.0, N + 1).log(), tail)
+    ids = torch.tensor([[8, 4, 4, -1]] * (M - 1) + [[4, 8, 2, -1]])
+    lists = shortlist(ids, torch.arange(1.0, N + 1).log(), tail, least=1)
+    assert lists.ids.tolist() == [[4, 8, -1]] * (M - 1) + [[2, 4, 8]]
+    factors = factors_of(lists, *parts, [2, 3, 6], root)[rank]
     point = PathPoint(0, rank, threshold, discount, 1.0)
     tau = threshold * float(parts[1][rank - 1])
-    scores = lists.scores(point, tau, Mix(tail=0.7, popularity=0.4))
+    scores = lists.scores(factors, point, tau, Mix(tail=0.7, popularity=0.4))
     values, vectors = parts[1][:rank], parts[2][:, :rank]
     shrunk = parts[0][:, :rank] * (values - threshold * values[-1]) / values
     counts = torch.arange(1.0, N + 1)
     expected = (shrunk @ vectors.T * root + 0.7 * tail) * counts**-discount + 0.4 * counts.sqrt()
     for own, row, expected_row in zip(lists.ids, scores, expected, strict=True):
-        found = row > -torch.inf
-        assert own[found].tolist() == [4, 8]
-        torch.testing.assert_close(row[found], expected_row[[4, 8]])
+        assert row[own < 0].eq(-torch.inf).all()
+        torch.testing.assert_close(row[own >= 0], expected_row[own[own >= 0].long()])
+
+
+def test_shortlists_are_as_long_as_a_metric_reads() -> None:
+    ids, logs = torch.tensor([[4, 4, 4, -1], [4, 4, -1, -1]]), torch.zeros(N)
+    assert shortlist(ids, logs, None, least=1).ids.tolist() == [[4], [4]]
+    assert shortlist(ids, logs, None, least=3).ids.tolist() == [[4, -1, -1], [4, -1, -1]]
+    assert shortlist(ids, logs, None, least=9).ids.shape == (2, 4)

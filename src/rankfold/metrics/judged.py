@@ -54,8 +54,7 @@ def judge(
         raise ValueError(f"different row counts: {len(ids)} of ids, {truth.n_queries} of truth")
     if bool((ids >= truth.n_candidates).any()):
         raise ValueError(f"ids must be below N = {truth.n_candidates}, got {int(ids.max())}")
-    pair_grades = truth.all_grades()
-    grades = _find(ids, truth, pair_grades)
+    grades = _find(ids, truth, truth.all_grades())
     weights = ideal_weights = None
     if inverse_propensity is not None:
         weights = torch.where(grades > 0, inverse_propensity[ids.clamp(min=0)], 0.0)
@@ -63,7 +62,7 @@ def judge(
     return Judged(
         ids=ids,
         grades=grades,
-        ideal=_ideal(ids.shape[1], truth, pair_grades),
+        ideal=_ideal(ids.shape[1], truth, truth.grades),
         positives=truth.counts(),
         popularity_rank=popularity_rank,
         weights=weights,
@@ -90,8 +89,13 @@ def _find(ids: Tensor, truth: Interactions, pair_grades: Tensor) -> Tensor:
     return torch.where(matched, pair_grades[places], 0.0)
 
 
-def _ideal(width: int, truth: Interactions, gains: Tensor) -> Tensor:
-    """The best ``width`` gains of each query's pairs, descending, then 0; [B, width]."""
+def _ideal(width: int, truth: Interactions, gains: Tensor | None) -> Tensor:
+    """The best ``width`` gains of each query's pairs, descending, then 0; [B, width].
+
+    Gains of None are 1.
+    """
+    if gains is None:
+        return (torch.arange(width, device=truth.offsets.device) < truth.counts()[:, None]).float()
     rows = truth.query_of_pair().long()
     by_gain = torch.argsort(gains, descending=True, stable=True)
     by_row = torch.argsort(rows[by_gain], stable=True)

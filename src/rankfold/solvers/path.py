@@ -20,7 +20,8 @@ from rankfold.kernels.threads import scratch
 from rankfold.kernels.topk import LARGEST_BLOCK
 from rankfold.types import Interactions
 
-MAX_QUERIES = 64  # scored at a time; fewer where memory is short
+MAX_QUERIES = 128  # scored at a time; fewer where memory is short
+_GATHERED = 32  # queries whose candidates' vectors are copied at a time: they fit the cache
 
 
 class PathPoint(NamedTuple):
@@ -50,16 +51,18 @@ class Mix(NamedTuple):
 
 
 class Shortlist(NamedTuple):
-    """Candidates of some queries and the parts of their scores; each [B, P]."""
+    """Candidates of some queries, and the parts of their scores that all decompositions share.
 
-    ids: Tensor  # ascending; some are repeated
-    factors: Mapping[int, Tensor]  # A_sigma and A_1 at each rank, [2, B, P]; -inf where repeated
+    Each [B, P]; P differs between the blocks of queries.
+    """
+
+    ids: Tensor  # ascending, then -1
     tail: Tensor | None
     logs: Tensor  # of the candidates' counts
 
-    def scores(self, point: PathPoint, tau: float, mix: Mix) -> Tensor:
-        """The scores at a point with one of the ranks; [B, P]."""
-        sigma, one = self.factors[point.rank]
+    def scores(self, factors: Tensor, point: PathPoint, tau: float, mix: Mix) -> Tensor:
+        """The scores at a point, from ``factors_of`` at its rank; [B, P]."""
+        sigma, one = factors
         scores = torch.add(sigma, one, alpha=-tau)
         if self.tail is not None and mix.tail > 0:
             scores.add_(self.tail, alpha=mix.tail)
@@ -68,57 +71,67 @@ class Shortlist(NamedTuple):
             scores.add_(popularity(self.logs.exp()), alpha=mix.popularity)
         return scores
 
-    @property
-    def n_bytes(self) -> int:
-        every = [self.ids, self.logs, *self.factors.values()]
-        every += [] if self.tail is None else [self.tail]
-        return sum(one.numel() * one.element_size() for one in every)
-
 
 def popularity(counts: Tensor) -> Tensor:
     """What a candidate's popularity adds to its scores, before its weight."""
     return counts.sqrt()
 
 
-def shortlist(
-    ids: Tensor,
+def shortlist(ids: Tensor, logs: Tensor, tail: Tensor | None, least: int) -> Shortlist:
+    """The distinct ones of some candidates.
+
+    Args:
+        ids: of the candidates, [B, P]; -1 where there are fewer.
+        logs: of the candidates' counts, [N].
+        tail: its scores, [B, N].
+        least: columns of the result, if there are so many.
+    """
+    none = len(logs)
+    ids = ids.where(ids >= 0, none).sort(dim=1).values
+    ids[:, 1:].masked_fill_(ids[:, 1:] == ids[:, :-1], none)
+    ids = ids.sort(dim=1).values
+    longest = max(int((ids < none).sum(dim=1).max()), min(least, ids.shape[1]))
+    ids = ids[:, :longest].where(ids[:, :longest] < none, -1)
+    places = ids.clamp(min=0)
+    return Shortlist(ids.int(), None if tail is None else tail.gather(1, places), logs[places])
+
+
+def factors_of(
+    lists: Shortlist,
     products: Tensor,
     values: Tensor,
     vectors: Tensor,
     ranks: Sequence[int],
     scales: Tensor,
-    logs: Tensor,
-    tail: Tensor | None,
-) -> Shortlist:
-    """The parts of the scores of some candidates.
+) -> dict[int, Tensor]:
+    """A_sigma and A_1 of the candidates at each rank, [2, B, P]; A_sigma is -inf for id -1.
 
     Args:
-        ids: of the candidates, [B, P]; -1 where there are fewer.
+        lists: the candidates.
         products: T' V for the queries, up to a factor per query; [B, K].
         values: sigma, [K], descending.
         vectors: V, [N, K].
         ranks: ascending.
         scales: a factor per candidate, [N].
-        logs: of the candidates' counts, [N].
-        tail: its scores, [B, N].
     """
-    ids = ids.sort(dim=1).values
-    repeated = torch.nn.functional.pad(ids[:, 1:] == ids[:, :-1], (1, 0), value=False) | (ids < 0)
-    ids = ids.clamp_(min=0)
-    rows = scratch("rows", (ids.numel(), vectors.shape[1]), vectors)
-    torch.index_select(vectors, 0, ids.flatten(), out=rows)
-    rows, both = rows.view(*ids.shape, -1), torch.stack([products, products / values], dim=1)
-    factors: dict[int, Tensor] = {}
-    total, done = both.new_zeros(len(ids), 2, ids.shape[1]), 0
-    missing = torch.where(repeated, -torch.inf, 0.0)
-    scale = scales[ids][:, None, :]
-    for rank in ranks:
-        new = slice(done, rank)
-        total, done = total + torch.bmm(both[:, :, new], rows[:, :, new].mT), rank
-        factors[rank] = (total * scale).transpose(0, 1).contiguous()
-        factors[rank][0] += missing
-    more = None if tail is None else tail.gather(1, ids)
-    return Shortlist(ids.int(), factors, more, logs[ids])
+    ids = lists.ids.long().clamp(min=0)
+    both = torch.stack([products, products / values], dim=1)
+    factors = {rank: vectors.new_empty(2, *ids.shape) for rank in ranks}
+    scale = scales[ids]
+    for first in range(0, len(ids), _GATHERED):
+        some = slice(first, first + _GATHERED)
+        rows = scratch("rows", (ids[some].numel(), vectors.shape[1]), vectors)
+        torch.index_select(vectors, 0, ids[some].flatten(), out=rows)
+        rows = rows.view(*ids[some].shape, -1)
+        total, done = both.new_zeros(len(rows), 2, ids.shape[1]), 0
+        for rank in ranks:
+            new = slice(done, rank)
+            total, done = total + torch.bmm(both[some, :, new], rows[:, :, new].mT), rank
+            torch.mul(total.transpose(0, 1), scale[some], out=factors[rank][:, some])
+    missing = lists.ids < 0
+    for sigma, _ in factors.values():
+        sigma.masked_fill_(missing, -torch.inf)
+    return factors
 
 
 def path_scores(

@@ -1,7 +1,7 @@
 """The metric at points on the paths of ``rg2``, on the validation queries.
 
 The candidates that are best at a few points far apart are the shortlist of a query. At all other
-points only the shortlist is ranked.
+points, of this path and of those for other exponents, only the shortlist is ranked.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from rankfold.solvers.path import (
     PathPoint,
     Shortlist,
     Tail,
+    factors_of,
     path_scores,
     popularity,
     queries_at_once,
@@ -73,12 +74,14 @@ class PathScores:
         self.solved: dict[int, Solved] = {}
         self.spreads: dict[int, Tensor] = {}  # of the factors' scores, for each place
         self.products: dict[tuple[int, int], Tensor] = {}  # by place and stage
-        self.kept: dict[tuple[int, int, int], Shortlist] = {}  # by place, stage and first query
+        self.lists: dict[tuple[int, int], Shortlist] = {}  # by stage and first query
+        # Scores of the factors on the shortlists at each rank, by place, stage and first query.
+        self.factors: dict[tuple[int, int, int], dict[int, Tensor]] = {}
 
     def keep(self, places: Sequence[int]) -> None:
         """Forget all other places."""
         self.products = {key: one for key, one in self.products.items() if key[0] in places}
-        self.kept = {key: one for key, one in self.kept.items() if key[0] in places}
+        self.factors = {key: one for key, one in self.factors.items() if key[0] in places}
         self.solved = {place: self.solved[place] for place in places}
 
     def measure(self, points: list[PathPoint], stage: int) -> dict[PathPoint, Tensor]:
@@ -93,19 +96,20 @@ class PathScores:
         for place in on_path:  # before the threads: they share these
             self.products_of(place, stage)
 
-        def score(work: tuple[int, int]) -> None:
-            place, start = work
-            lists = self.shortlist(place, stage, start)
-            for point in on_path[place]:
-                ids[point][start] = self.best(lists, lists.scores(point, *parts[point]))
+        def score(start: int) -> None:
+            lists = self.shortlist(min(on_path), stage, start)
+            for place, same in on_path.items():
+                factors = self.factors_of(lists, place, stage, start)
+                for point in same:
+                    scores = lists.scores(factors[point.rank], point, *parts[point])
+                    ids[point][start] = self.best(lists, scores)
 
         starts = range(0, n, most)
-        blocks = [(place, start) for place in on_path for start in starts]
         if self.shards is None and self.counts.device.type == "cpu":
-            in_threads(score, blocks)
+            in_threads(score, starts)
         else:  # collective calls must have the same order on all processes
-            for block in blocks:
-                score(block)
+            for start in starts:
+                score(start)
         return {
             point: self.judged([found[start] for start in starts], stage)
             for point, found in ids.items()
@@ -132,15 +136,13 @@ class PathScores:
         return self.run.comm.gather(values)
 
     def shortlist(self, place: int, stage: int, start: int) -> Shortlist:
-        """That of the queries of a block. It is kept if memory allows."""
-        key = (place, stage, start)
-        if key in self.kept:
-            return self.kept[key]
+        """That of the queries of a block, by one of the paths. It is kept if memory allows."""
+        if (stage, start) in self.lists:
+            return self.lists[stage, start]
         objective, spectrum, grid = self.solved[place]
         anchors = grid.anchors()
         assert spectrum.vectors is not None
-        seen = self.stages[stage].seen
-        own = slice(start, min(start + self.queries_at_once, seen.n_queries))
+        own, seen = self.block(stage, start)
         products = self.products_of(place, stage)[own]
         root = self.here(objective.candidate_weight.rsqrt())
         scales = {
@@ -154,25 +156,58 @@ class PathScores:
             powers = {d: self.here(self.counts**-d).float() for d in scales}
             factors = {point: self.mix(point).tail for point in anchors}
             tails = Tail(scores, factors, powers)
-        seen = seen.part(own.start, own.stop).to(products.device)
         scored = path_scores(
             products, values, spectrum.vectors, anchors, scales, seen, len(products), tails
         )
-        ids = torch.cat([top_k(scores, self.length).ids for _, scores in scored], dim=1)
-        ids = torch.cat([ids, self.popular(seen, len(ids))], dim=1)
+        ids = [top_k(scores, self.length).ids for _, scores in scored]
+        assert self.run.judge is not None
         result = shortlist(
-            ids, products, values, spectrum.vectors, grid.ranks, root.float(),
-            self.here(self.counts.log()).float(), None if tails is None else tails.scores,
+            torch.cat([*ids, self.popular(seen)], dim=1), self.here(self.counts.log()).float(),
+            None if tails is None else tails.scores, self.run.judge.depth,
         )  # fmt: skip
         if self.are_kept:
-            self.kept[key] = result
+            self.lists[stage, start] = result
         return result
 
-    def popular(self, seen: Interactions, n: int) -> Tensor:
-        """The most popular candidates that are not seen."""
-        scores = self.here(self.counts).float().expand(n, -1).clone()
-        scores[seen.query_of_pair().long(), seen.candidates.long()] = -torch.inf
-        return top_k(scores, self.length).ids
+    def factors_of(self, lists: Shortlist, place: int, stage: int, start: int) -> dict[int, Tensor]:
+        """The scores of the factors on the shortlists of a block. They are kept as those are."""
+        key = (place, stage, start)
+        if key in self.factors:
+            return self.factors[key]
+        objective, spectrum, grid = self.solved[place]
+        assert spectrum.vectors is not None
+        own, _ = self.block(stage, start)
+        products, root = self.products_of(place, stage)[own], objective.candidate_weight.rsqrt()
+        values = spectrum.values.to(products.device)
+        scale = self.here(root).float()
+        result = factors_of(lists, products, values, spectrum.vectors, grid.ranks, scale)
+        if self.are_kept:
+            self.factors[key] = result
+        return result
+
+    def block(self, stage: int, start: int) -> tuple[slice, Interactions]:
+        """The places of a block of queries in their stage, and what they may not be given."""
+        seen = self.stages[stage].seen
+        own = slice(start, min(start + self.queries_at_once, seen.n_queries))
+        return own, seen.part(own.start, own.stop).to(self.counts.device)
+
+    def popular(self, seen: Interactions) -> Tensor:
+        """The most popular candidates that are not seen; [B, P], -1 where there are fewer."""
+        order, rank = self.by_popularity
+        longest = int(seen.counts().max()) if seen.n_queries > 0 else 0
+        head = order[: self.length + longest]
+        scores = -torch.arange(len(head), device=head.device).float().repeat(seen.n_queries, 1)
+        ranks = rank[seen.candidates.long()]
+        inside = ranks < len(head)
+        scores[seen.query_of_pair()[inside].long(), ranks[inside]] = -torch.inf
+        best = top_k(scores, self.length).ids
+        return head[best.clamp(min=0)].where(best >= 0, -1)
+
+    @cached_property
+    def by_popularity(self) -> tuple[Tensor, Tensor]:
+        """Candidates of this process, the most popular ones first, and the place of each."""
+        order = self.here(self.counts).argsort(descending=True, stable=True)
+        return order, order.argsort()
 
     @cached_property
     def queries_at_once(self) -> int:
