@@ -20,14 +20,15 @@ _HEAD = re.compile(
 )
 _INFO = re.compile(r"none|\[[^\s:]{1,30}:[^\s:]{1,30}\]|-?\d{1,10}(:-?\d{1,10})*")
 _WHOLE = re.compile(r"-?\d{1,10}")
-_NUMBER = re.compile(r"-?(\d+(\.\d+)?(e[-+]?\d+)?|inf|nan)")
-_OF_SPLITS = {"split_feature": _WHOLE, "threshold": _NUMBER, "decision_type": _WHOLE}
-_OF_SPLITS |= {"left_child": _WHOLE, "right_child": _WHOLE, "split_gain": _NUMBER}
-_OF_SPLITS |= dict.fromkeys(("internal_value", "internal_weight"), _NUMBER)
-_OF_SPLITS |= {"internal_count": _WHOLE}
-_OF_LEAVES = {"leaf_value": _NUMBER, "leaf_weight": _NUMBER, "leaf_count": _WHOLE}
-_OF_SETS = {"cat_boundaries": _WHOLE, "cat_threshold": _WHOLE}
-_SINGLE = {"num_leaves": _WHOLE, "num_cat": _WHOLE, "is_linear": _WHOLE, "shrinkage": _NUMBER}
+_WHOLES = re.compile(rf"(?:{_WHOLE.pattern}(?: |$))*+")  # a line of them
+_NUMBERS = re.compile(r"(?:-?(\d+(\.\d+)?(e[-+]?\d+)?|inf|nan)(?: |$))*+")
+_OF_SPLITS = {"split_feature": _WHOLES, "threshold": _NUMBERS, "decision_type": _WHOLES}
+_OF_SPLITS |= {"left_child": _WHOLES, "right_child": _WHOLES, "split_gain": _NUMBERS}
+_OF_SPLITS |= dict.fromkeys(("internal_value", "internal_weight"), _NUMBERS)
+_OF_SPLITS |= {"internal_count": _WHOLES}
+_OF_LEAVES = {"leaf_value": _NUMBERS, "leaf_weight": _NUMBERS, "leaf_count": _WHOLES}
+_OF_SETS = {"cat_boundaries": _WHOLES, "cat_threshold": _WHOLES}
+_SINGLE = {"num_leaves": _WHOLES, "num_cat": _WHOLES, "is_linear": _WHOLES, "shrinkage": _NUMBERS}
 _FIELDS = _OF_SPLITS | _OF_LEAVES | _OF_SETS | _SINGLE
 _USED = ("split_feature", "threshold", "decision_type", "left_child", "right_child")
 _TREE_END = "\n\n\n"
@@ -97,8 +98,11 @@ def is_sound(text: str) -> bool:
 
 def _is_sound_tree(tree: str, n_columns: int) -> bool:
     lines = tree.removesuffix(_TREE_END).split("\n")
-    fields = {name: values.split() for name, _, values in (line.partition("=") for line in lines)}
-    if not tree.endswith(_TREE_END) or len(fields) < len(lines) or not _has_numbers(fields):
+    known = {name: values for name, _, values in (line.partition("=") for line in lines)}
+    fields = {name: values.split() for name, values in known.items()}
+    if not tree.endswith(_TREE_END) or len(fields) < len(lines) or not _has_numbers(known):
+        return False
+    if any(len(fields[name]) != 1 for name in _SINGLE if name in fields):
         return False
     n_leaves, n_sets = int(fields["num_leaves"][0]), int(fields["num_cat"][0])
     lengths = {**dict.fromkeys(_OF_SPLITS, n_leaves - 1), **dict.fromkeys(_OF_LEAVES, n_leaves)}
@@ -126,13 +130,12 @@ def _is_sound_tree(tree: str, n_columns: int) -> bool:
     )
 
 
-def _has_numbers(fields: Mapping[str, Sequence[str]]) -> bool:
-    """Whether all fields are known and hold numbers, one where there is always one."""
+def _has_numbers(fields: Mapping[str, str]) -> bool:
+    """Whether all fields are known and hold numbers."""
     return (
         fields.keys() <= _FIELDS.keys()
         and fields.keys() >= {"num_leaves", "num_cat", "shrinkage"}
-        and all(len(fields[name]) == 1 for name in _SINGLE if name in fields)
-        and all(_FIELDS[name].fullmatch(each) for name, some in fields.items() for each in some)
+        and all(_FIELDS[name].fullmatch(values) for name, values in fields.items())
     )
 
 
