@@ -8,7 +8,8 @@ Rows have two numbers, a category and one of three grades: 86%, 10% and 4% of th
 other half. The true rate of its cuts is measured on the same 200,000 other rows. A promise with
 confidence .95 is kept if that rate is at most the promised one; of 1,000, at least 936 must be (of
 1,000 draws that are each kept with .95, fewer are one time in 40). For comparison: the cuts without
-a confidence, and promises on rows that took part in the fit, which rankfold refuses.
+a confidence, and promises on rows that took part in the fit, which rankfold refuses. An interrupted
+run is resumed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 
 import rankfold as rf
-from benchmarks.paths import RESULTS
+from benchmarks.paths import RESULTS, SCRATCH
 from rankfold.data.build.graded import dataset
 from rankfold.models.cuts import CALIBRATION, find_cuts
 from rankfold.models.grader import Grader
@@ -46,14 +47,22 @@ def main() -> None:
     )
     parser.add_argument("--method", choices=list(SETTINGS), default="ce")
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=1e9, help="no draw begins later")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    began, judged = time.perf_counter(), rows_of(-1, JUDGED)
-    records = []
-    for seed in range(args.draws):
-        records.append(one_draw(args.method, seed, judged))
-        if seed % 50 == 49:
-            print(f"{seed + 1} draws, {time.perf_counter() - began:.0f} s", flush=True)
+    end, judged = time.time() + args.seconds, rows_of(-1, JUDGED)
+    path = SCRATCH / "promise" / f"{args.method}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    records = [json.loads(line) for line in path.read_text().splitlines()][: args.draws]
+    with path.open("a") as file:
+        for seed in range(len(records), args.draws):
+            if time.time() > end:
+                print(f"{seed} draws so far", flush=True)
+                return
+            records.append(one_draw(args.method, seed, judged))
+            file.write(json.dumps(records[-1]) + "\n")
+            file.flush()
     result = summary(records)
     print(json.dumps(result, indent=1))
     if args.write:

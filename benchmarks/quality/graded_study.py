@@ -68,11 +68,11 @@ def main() -> None:
 
 
 def export(names: list[str] | None) -> None:
-    from benchmarks.quality import graded_sets
+    from benchmarks.quality import graded_prepare
 
     ARRAYS.mkdir(parents=True, exist_ok=True)
-    for name in names or [*graded_sets.SETS, *graded_sets.LATER]:
-        data = graded_sets.prepare(name)
+    for name in names or [*graded_prepare.SETS, *graded_prepare.LATER]:
+        data = graded_prepare.prepare(name)
         rows = data.graded("train").join(data.graded("validation"))
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
         rows = rows.select(order[: MORE.get(name, ROWS)])
