@@ -59,7 +59,7 @@ def main() -> None:
     )
     parser.add_argument("task", choices=["export", "run", "table"])
     parser.add_argument("--sets", nargs="+")
-    parser.add_argument("--methods", nargs="+", default=[*METHODS, *graded_libraries.FITS])
+    parser.add_argument("--methods", nargs="+", default=[*graded_libraries.FITS, *METHODS])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="processes of one thread")
     parser.add_argument("--seconds", type=float, default=1e9, help="no job begins later")
@@ -130,7 +130,7 @@ def load(name: str) -> Dataset:
 
 
 def run(args: argparse.Namespace) -> None:
-    """The first seed of all methods and sets, then the others; the larger sets first."""
+    """The first seed of all methods and sets, then the others of ``MAIN``; larger sets first."""
     names = args.sets or [path.stem for path in ARRAYS.glob("*.npz")]
     names.sort(key=lambda name: -(ARRAYS / f"{name}.npz").stat().st_size)
     rates = {name: np.load(ARRAYS / f"{name}.npz")["rates"].tolist() for name in names}
@@ -143,6 +143,7 @@ def run(args: argparse.Namespace) -> None:
         for name in names
         for aim in (rates[name] if takes_rate(method) else (None,))
     ]
+    jobs.sort(key=lambda job: job[3] > 0 and job[1] not in MAIN)
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.time() + args.seconds
     tasks = [(job, end) for job in jobs if job not in done]
@@ -249,6 +250,8 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 def summary(folder: Path) -> dict[str, Any]:
     """By set and method: TPR at the rates, and the difference to the best with its interval."""
+    from benchmarks.quality import graded_prepare
+
     result: dict[str, Any] = {}
     lines = lines_of(folder)
     for name in dict.fromkeys(line["set"] for line in sorted(lines, key=lambda one: one["set"])):
@@ -261,21 +264,29 @@ def summary(folder: Path) -> dict[str, Any]:
         methods = {}
         for method in known:
             every = [line for line in mine if line["method"] == method]
-            behind = []
-            for rate in RATES:
-                best = max(at[rate].values(), key=lambda one: float(one[0]))
-                away = at[rate][method] - best
-                low, high = np.quantile(away[1:], (0.025, 0.975))
-                behind.append([round(float(one), 4) for one in (away[0], low, high)])
+            best = [max(at[rate].values(), key=lambda one: float(one[0])) for rate in RATES]
             methods[method] = {
                 "seeds": len({line["seed"] for line in every}),
                 "seconds": round(float(np.mean([line["seconds"] for line in every])), 1),
                 "tpr": [round(float(at[rate][method][0]), 4) for rate in RATES],
-                "behind": behind,
+                "to_best": [away(at[rate][method], b) for rate, b in zip(RATES, best, strict=True)],
             }
+            if "lightgbm" in known:
+                its = [away(at[rate][method], at[rate]["lightgbm"]) for rate in RATES]
+                methods[method]["to_lightgbm"] = its
         grades, rates = int(loaded["n_grades"]), loaded["rates"].tolist()
-        result[name] = {"grades": grades, "rows": sizes, "rates": rates, "methods": methods}
+        group = "judge" if name in graded_prepare.JUDGES else "development"
+        group = group if name in graded_prepare.EVERY else "table"
+        result[name] = {"group": group, "grades": grades, "rows": sizes, "rates": rates,
+                        "methods": methods}  # fmt: skip
     return result
+
+
+def away(values: NDArray[np.float64], others: NDArray[np.float64]) -> list[float]:
+    """A difference and its 95 % interval; the first value is of all rows."""
+    difference = values - others
+    low, high = np.quantile(difference[1:], (0.025, 0.975))
+    return [round(float(one), 4) for one in (difference[0], low, high)]
 
 
 def of_rate(lines: list[dict[str, Any]], place: int, rate: float) -> NDArray[np.float64]:
@@ -300,7 +311,7 @@ def show(result: dict[str, Any]) -> str:
             cells = []
             for method in methods:
                 found = one["methods"].get(method)
-                star = "*" if found and found["behind"][place][2] >= 0 else ""
+                star = "*" if found and found["to_best"][place][2] >= 0 else ""
                 cells.append(f"{found['tpr'][place]:.3f}{star}" if found else "")
             lines.append(f"| {name} | {rate} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -10,9 +10,10 @@ sigmoids. Each loss has its optimiser: ``mode`` SOPAs (KL, ``Lambda`` and ``gamm
 ``beta`` and ``eta``). As in their examples, the losses receive sigmoids.
 
 ``batches`` is ``tri`` for their TriSampler, half of a task's rows positive, or ``rows`` for a
-permutation. There, a task with only positives or only negatives in a batch is skipped, since their
-losses refuse it. ``libauc.sampler`` imports torchvision for a type check that is not reached here:
-an empty module replaces it. The answer has the CPU seconds of the fit.
+permutation. With fewer than three tasks ``tri`` is their DualSampler by the first one. A task with
+only positives or only negatives in a batch is skipped, since their losses refuse it.
+``libauc.sampler`` imports torchvision for a type check that is not reached here: an empty module
+replaces it. The answer has the CPU seconds of the fit.
 """
 
 import json
@@ -32,7 +33,7 @@ sys.modules["torchvision"] = ModuleType("torchvision")
 from libauc.losses.auc import MultiLabelpAUCLoss  # noqa: E402
 from libauc.optimizers.sopa import SOPA  # noqa: E402
 from libauc.optimizers.sopa_s import SOPAs  # noqa: E402
-from libauc.sampler import TriSampler  # noqa: E402
+from libauc.sampler import DualSampler, TriSampler  # noqa: E402
 
 from rankfold.encoders.row_inputs import RowShape  # noqa: E402
 from rankfold.encoders.rows import find_encoder  # noqa: E402
@@ -131,6 +132,12 @@ def batches(
     if settings["batches"] == "rows":
         while True:
             yield list(torch.randperm(len(labels), generator=rng).split(size))
+    if labels.shape[1] < 3:  # fewer than their TriSampler takes
+        dual = DualSampler(
+            None, size, labels=labels[:, 0].cpu().numpy(), sampling_rate=0.5, random_seed=seed
+        )
+        while True:
+            yield list(torch.tensor(list(dual)).split(size))
     each = size // labels.shape[1]
     sampler = TriSampler(
         None, each, sampling_rate=0.5, labels=labels.cpu().numpy(), random_seed=seed
