@@ -14,7 +14,7 @@ from rankfold.cli.dry_run import show_outline
 from rankfold.cli.options import Data, DryRun, Json, Model, Quiet, given, takes, with_settings
 from rankfold.cli.search import AtMost, Diversity, parse_quotas
 from rankfold.errors import UserError
-from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
+from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, SET_DEFAULTS, Certainty
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,8 @@ Metrics = Annotated[
     str | None,
     takes(
         "NAME,NAME",
-        f"Metrics with a cut-off; default: {','.join(DEFAULT_METRICS)}. For graded rows, "
+        f"Metrics with a cut-off; default: {','.join(DEFAULT_METRICS)}, for a model with "
+        f"thresholds also {','.join(SET_DEFAULTS)}. For graded rows, "
         f"metrics with a false-positive rate; default: {','.join(GRADED_DEFAULTS)}.",
     ),
 ]
@@ -61,6 +62,9 @@ def command(
     ] = "exact",
     diversity: Diversity = 0.0,
     at_most: AtMost = None,
+    thresholds: Annotated[
+        str | None, takes("GOAL", "Of micro-f1 and its like: f1, the default, or precision=.9.")
+    ] = None,
     report: Annotated[
         Path | None,
         takes("F.html", "For graded rows, also write a page with cuts, probabilities and costs."),
@@ -85,7 +89,7 @@ def command(
         options["calibration"] = options.get("calibration") or _REPORT_BINS
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
     asked = {"split": split, "metrics": names, "strata": strata, "index": index, **given(options)}
-    asked |= {"diversity": diversity, "at_most": parse_quotas(at_most)}
+    asked |= {"diversity": diversity, "at_most": parse_quotas(at_most), "thresholds": thresholds}
     asked["propensity"] = None if propensity is None else parse_propensity(propensity)
     if dry_run:
         from rankfold.tasks.dry_run.evaluate import outline_evaluate
@@ -138,6 +142,8 @@ def _show_ranking(result: Evaluation, title: str, out: Console) -> None:
     if result.propensity is not None:
         a, b = result.propensity
         out.print(f"propensities of psp and psn: A = {a:g}, B = {b:g}")
+    if result.thresholds is not None:
+        out.print(f"f1, precision and recall: of the results at thresholds for {result.thresholds}")
     left_out = f"{result.without_positive:,} without a pair in the split are left out"
     unknown = f", {result.unknown:,} unknown to the model" if result.unknown else ""
     out.print(f"{result.queries:,} queries; {left_out}{unknown}")

@@ -24,6 +24,7 @@ from rankfold.tasks.options import GradeOptions, RankOptions
         "missing": "A,B,...",
         "fpr": "RATE",
         "confidence": "SHARE",
+        "thresholds": "GOAL",
         "query_column": "NAME",
         "text_column": "NAME",
     },

@@ -56,6 +56,11 @@ Explain = Annotated[
     ),
 ]
 
+Thresholds = Annotated[
+    str | None,
+    takes("GOAL", "For texts: only results that reach their thresholds: f1, or precision=.9."),
+]
+
 
 def command(
     model: Model,
@@ -75,6 +80,7 @@ def command(
     at_most: AtMost = None,
     diversity: Diversity = 0.0,
     explain: Explain = False,
+    thresholds: Thresholds = None,
     index: Index = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -107,6 +113,7 @@ def command(
         at_most=parse_quotas(at_most),
         diversity=diversity,
         explain=explain,
+        thresholds=thresholds,
     )
     say = console(quiet=quiet)
     _explain(ranker, given, say)

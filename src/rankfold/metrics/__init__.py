@@ -2,7 +2,8 @@
 
 A metric in ``METRICS`` gives one value per query: ``METRICS["ndcg"].value(judge(ids, truth), 10)``.
 The caller leaves out the queries without a positive in the split and takes the mean.
-A metric in ``CATALOG_METRICS`` gives a single value, from how often each candidate was returned.
+A metric in ``CATALOG_METRICS`` gives a single value, from how often each candidate was returned;
+one in ``SET_METRICS`` too, from the results that reach their thresholds.
 Rows with ordered grades have other metrics: see ``graded.py``.
 """
 
@@ -30,6 +31,15 @@ from rankfold.metrics.judged import Judged
 from rankfold.metrics.ndcg import ndcg, ndcg_graded
 from rankfold.metrics.popularity import popularity
 from rankfold.metrics.propensity import psn, psn_best, psp, psp_best
+from rankfold.metrics.sets import (
+    SetCounts,
+    macro_f1,
+    macro_precision,
+    macro_recall,
+    micro_f1,
+    micro_precision,
+    micro_recall,
+)
 
 PerQuery: TypeAlias = Callable[[Judged, int], Tensor]
 """``(judged, k) -> [B]`` float32: one value per query, of its first k results."""
@@ -51,6 +61,14 @@ class CatalogMetric(NamedTuple):
     """One value for all queries, from how often each candidate was returned."""
 
     value: Callable[[Tensor], Tensor]  # ``(returned [N]) -> []`` float32
+    ordered: bool = False
+    more_is_better: bool = True
+
+
+class SetMetric(NamedTuple):
+    """One value for all queries, from those of the first k results that reach a threshold."""
+
+    value: Callable[[SetCounts], Tensor]  # -> []
     ordered: bool = False
     more_is_better: bool = True
 
@@ -79,9 +97,18 @@ CATALOG_METRICS: dict[str, CatalogMetric] = {
     "coverage": CatalogMetric(coverage),
     "gini": CatalogMetric(gini, more_is_better=False),
 }
+
+SET_METRICS: dict[str, SetMetric] = {
+    "micro-f1": SetMetric(micro_f1),
+    "macro-f1": SetMetric(macro_f1),
+    "micro-precision": SetMetric(micro_precision),
+    "macro-precision": SetMetric(macro_precision),
+    "micro-recall": SetMetric(micro_recall),
+    "macro-recall": SetMetric(macro_recall),
+}
 METRICS |= plugins("rankfold.metrics")
 
-_NAMES = (*METRICS, *CATALOG_METRICS)
+_NAMES = (*METRICS, *CATALOG_METRICS, *SET_METRICS)
 _SYNONYMS = {"p": "precision", "r": "recall", "n": "ndcg", "hr": "hit", "psndcg": "psn"}
 """Names from other libraries that are not similar to ours."""
 _WHOLE = "[1-9][0-9]{0,17}"

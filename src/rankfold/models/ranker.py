@@ -103,6 +103,7 @@ class Ranker:
         at_most: Mapping[str, int] | None = None,
         diversity: float = 0.0,
         explain: bool | int = False,
+        thresholds: str | None = None,
     ) -> Ranking:
         """The best ``k`` candidates for queries, a history, features or texts, or like candidates.
 
@@ -130,6 +131,9 @@ class Ranker:
                 (maximal marginal relevance by the cosine of vectors).
             explain: also say which candidates of the history, or words of the text, raise each
                 score; a number: at most so many, True: 5.
+            thresholds: for texts: only the results that reach the thresholds of their candidates,
+                which were learnt on validation for the largest F1 (``f1``) or to hold a precision
+                (``precision=.9``). A list may be empty.
         """
         every = zip(get_args(By), (queries, history, features, text, candidates), strict=True)
         given = {by: value for by, value in every if value is not None}
@@ -150,6 +154,7 @@ class Ranker:
             where,
             Rules(pin=_listed(pin), boost=boost or {}, at_most=at_most or {}, diversity=diversity),
             CONTRIBUTIONS if explain is True else int(explain),
+            thresholds=thresholds,
         )
         (answer,) = search(self, [request])
         if isinstance(answer, UnknownKey):

@@ -19,11 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.errors import pluralize
+from rankfold.errors import UserError, pluralize
 from rankfold.models.explain.ranking import Explanation, explain
 from rankfold.models.probabilities import NOTE, of_lists
 from rankfold.models.reranking import NO_RULES, Rules, by_rules
 from rankfold.models.search import NO_FILTER, Filter, union
+from rankfold.models.thresholds import passing
 from rankfold.types import (
     Features,
     Interactions,
@@ -121,6 +122,7 @@ class SearchSpec:
     rules: Rules = NO_RULES
     explain: int = 0  # the number of contributions to each score
     with_features: bool = False  # for HTTP: also return the features of each candidate
+    thresholds: str | None = None  # only results that reach those of this goal
 
 
 class UnknownKey(NamedTuple):
@@ -137,8 +139,8 @@ def search(
 
     Args:
         ranker: a model.
-        specs: they agree in ``by``, ``include_seen``, ``allow`` and ``where``. A spec with
-            rules or explanations is searched alone.
+        specs: they agree in ``by``, ``include_seen``, ``allow``, ``where`` and ``thresholds``.
+            A spec with rules or explanations is searched alone.
         depth: how many candidates to search for, at least every ``k``; default: the largest ``k``.
     """
     answers = _find(ranker, specs)
@@ -261,8 +263,10 @@ def _rank(
         include_seen=first.include_seen,
         rules=first.rules,
     )
-    ids, scores = top.ids.cpu().numpy(), top.scores.cpu().numpy()
     keys = {"queries": ranker.queries, "candidates": ranker.candidates}.get(first.by)
+    if first.thresholds is not None:
+        top = _passing(ranker, first, inputs, top)
+    ids, scores = top.ids.cpu().numpy(), top.scores.cpu().numpy()
     chances = None
     if first.by in ("text", "queries") and not first.rules and NOTE in ranker.model.notes:
         known = _known_words(ranker, inputs)
@@ -280,6 +284,18 @@ def _rank(
         explanations = explain(ranker, first.by, inputs, top, first.explain)
         rankings = [replace(rankings[0], explanations=explanations)]
     return rankings
+
+
+def _passing(ranker: Ranker, spec: SearchSpec, inputs: Inputs, top: TopK) -> TopK:
+    """The results that reach the thresholds; a UserError for lists that have none."""
+    assert spec.thresholds is not None
+    if spec.by not in ("text", "queries") or spec.rules:
+        other = "rules that change scores" if spec.rules else f"lists by {spec.by}"
+        raise UserError(
+            f"`thresholds` are for scores of texts, not for {other}", hint="leave one of them out"
+        )
+    thresholds = ranker.searcher.thresholds(spec.thresholds)
+    return passing(top, thresholds, _known_words(ranker, inputs))
 
 
 def _known_words(ranker: Ranker, inputs: Inputs) -> Tensor | None:

@@ -17,6 +17,7 @@ from rankfold.index.extra_scores import merge_extra
 from rankfold.index.filter import all_hidden
 from rankfold.kernels.sparse import blocks
 from rankfold.methods import METHODS, answers_of
+from rankfold.models import thresholds
 from rankfold.models.open_model import open_model
 from rankfold.types import (
     Features,
@@ -75,6 +76,7 @@ class Searcher:
         self.memory_budget = memory_budget  # bytes, for blocks
         self.texts = texts  # of the model's queries, for a method that ranks by text
         self.make, self.make_similar = make, make_similar
+        self._thresholds: dict[str, Tensor] = {}
 
     def of_queries(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
         """The k best candidates of the model's queries ``rows`` [B]; [B, min(k, N)]."""
@@ -175,6 +177,13 @@ class Searcher:
                 top = index.search(own, k, hidden, filter.allow)
                 parts.append(merge_extra(top, own, candidates, extra, hidden, filter.allow))
         return _joined(parts)
+
+    def thresholds(self, goal: str) -> Tensor:
+        """The score from which on each candidate is returned [N]; see ``models/thresholds.py``."""
+        if goal not in self._thresholds:
+            found = thresholds.find(self.model, goal, self.chosen.n_candidates)
+            self._thresholds = {goal: found}  # the last goal only: a server can be asked for many
+        return self._thresholds[goal]
 
     def like(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
         """The k candidates most similar to each of ``rows`` [B] by cosine, without itself."""

@@ -20,6 +20,7 @@ from rankfold.data.read.results import KeyedTable, TextTable
 from rankfold.errors import UserError
 from rankfold.methods import METHODS, answers_with
 from rankfold.models.search import has_own_search, ranks_by_text, union
+from rankfold.models.thresholds import renumbered
 from rankfold.types import (
     Columns,
     Dataset,
@@ -186,6 +187,7 @@ def _with_candidates(ranker: Ranker, candidates: Vocabulary) -> Ranker:
     tensors |= _lists(ranker.model, METHODS[ranker.model.method].candidate_lists, rows)
     if (known := kept_histories(ranker.model, len(places))) is not None:
         tensors |= history_tensors(renumber(known, places, n))
+    tensors |= renumbered(tensors, places, n)
     excluded = None if ranker.excluded is None else renumber(ranker.excluded, places, n)
     if ranker.excluded is not None and excluded is not None:
         own = own_pairs(ranker.queries, ranker.candidates)

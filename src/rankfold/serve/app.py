@@ -174,6 +174,7 @@ async def _search(
     more: dict[str, Any] = {
         "explain": CONTRIBUTIONS if given.explain else 0,
         "with_features": given.with_features,
+        "thresholds": given.thresholds,
     }
     others = (given.exclude or (), given.allow, given.include_seen, given.where, rules)
     is_flat = by == "history" and not any(isinstance(entry, list) for entry in value)

@@ -20,6 +20,7 @@ _KEY_LISTS = ("queries", "history", "candidates", "exclude", "allow", "pin")
 _MAX_KEY_LENGTH = 1024
 _MAX_LIKE_LENGTH = 100
 _DEFAULT_K = 10
+_MAX_GOAL_LENGTH = 32
 _MAX_RULES = 8  # boosts, and quotas
 _DIVERSITY = declarations(Rules)["diversity"]
 
@@ -69,6 +70,9 @@ class SearchRequest(StrictModel):
     at_most: Any = _optional('results with the same value of a feature: {"brand": 2}')
     diversity: float = Field(default=0.0, description=_DIVERSITY.help)
     explain: bool = _switch("also say what raises each score most")
+    thresholds: Any = _optional(
+        "for texts: only results that reach their thresholds: f1, or precision=.9"
+    )
     include_seen: bool = _switch("also return candidates in the query's history")
     with_features: bool = _switch("also return the features of each candidate")
 
@@ -131,6 +135,7 @@ def search_request(limits: Limits) -> type[SearchRequest]:
         k=Annotated[int, Field(ge=1, le=limits.k)],
         **dict.fromkeys(("exclude", "allow", "pin"), keys),
         where=condition,
+        thresholds=Annotated[str, Field(max_length=_MAX_GOAL_LENGTH)],
         boost=Annotated[dict[condition, amount], Field(max_length=_MAX_RULES)],
         at_most=Annotated[dict[Text, number], Field(max_length=_MAX_RULES)],
         diversity=Annotated[float, Field(ge=low, le=high)],

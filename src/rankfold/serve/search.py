@@ -29,7 +29,8 @@ def _depth_of(request: SearchSpec) -> int:
 def group_of(request: SearchSpec) -> Hashable:
     """Requests with an equal group share a search: it holds all that a search depends on."""
     alone = id(request) if request.allow is not None or request.rules or request.explain else None
-    return request.by, _depth_of(request), request.include_seen, request.where, alone
+    shared = request.include_seen, request.where, request.thresholds
+    return request.by, _depth_of(request), *shared, alone
 
 
 def check_size(request: SearchSpec, limits: Limits) -> None:

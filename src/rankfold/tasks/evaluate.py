@@ -14,10 +14,11 @@ from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
 from rankfold.models.reranking import Rules
+from rankfold.models.thresholds import F1, are_learnt
 from rankfold.notebook import shown
 from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
 from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking, test_pairs
-from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, Certainty
+from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, SET_DEFAULTS, Certainty
 from rankfold.types import Comm, Dataset, Progress, SplitName
 
 
@@ -33,6 +34,7 @@ def evaluate(  # noqa: PLR0913
     index: str = "exact",
     diversity: float = 0.0,
     at_most: Mapping[str, int] | None = None,
+    thresholds: str | None = None,
     memory_budget: int = 2**30,
     progress: Progress = shown,
     **graded: Any,
@@ -57,6 +59,8 @@ def evaluate(  # noqa: PLR0913
         index: searches vectors: a key of ``INDEXES``.
         diversity: judge the lists that ``search(diversity=...)`` gives, and those by score.
         at_most: in the same way, for ``search(at_most=...)``.
+        thresholds: of the metrics of sets, such as micro-f1@10: ``f1``, the default, or
+            ``precision=.9``.
         memory_budget: bytes for blocks.
         progress: called after each block.
         graded: for a model that grades, see below.
@@ -72,6 +76,7 @@ def evaluate(  # noqa: PLR0913
     if isinstance(model, Grader):
         ranking: dict[str, Any] = {"strata": strata, "index": index != "exact"}
         ranking |= {"propensity": propensity, "diversity": diversity, "at_most": at_most}
+        ranking["thresholds"] = thresholds
         if wrong := next((name for name, value in ranking.items() if value), None):
             raise UserError(
                 f"`{wrong}` is for models that rank, but this one grades rows",
@@ -90,7 +95,10 @@ def evaluate(  # noqa: PLR0913
         )
     shared |= {"propensity": propensity, "strata": strata, "index": index}
     shared["rules"] = Rules(diversity=diversity, at_most=at_most or {})
-    metrics = DEFAULT_METRICS if metrics is None else metrics
+    shared["thresholds"] = thresholds or F1
+    if metrics is None:
+        in_sets = are_learnt(model.model) and not shared["rules"]
+        metrics = (*DEFAULT_METRICS, *SET_DEFAULTS) if in_sets else DEFAULT_METRICS
     return evaluate_ranking(model, data, metrics=metrics, memory_budget=memory_budget, **shared)
 
 

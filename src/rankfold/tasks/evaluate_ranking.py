@@ -17,14 +17,16 @@ from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
-from rankfold.metrics import MetricSpec, parse
+from rankfold.metrics import SET_METRICS, MetricSpec, parse
 from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
 from rankfold.models.ranker import Ranker
 from rankfold.models.reranking import NO_RULES, Rules, choose, pool_size
 from rankfold.models.search import Searcher, find_index, ranks_by_text
+from rankfold.models.thresholds import F1
 from rankfold.notebook import silent
 from rankfold.tasks.metric_totals import (
     GroupTally,
+    SetTally,
     Stratum,
     Tally,
     groups_of,
@@ -58,6 +60,7 @@ class Evaluation(Tabular):
     propensity: Propensity | None = None  # None: no metric is propensity-scored
     strata: Sequence[Stratum] = ()  # empty by default
     by_score: Mapping[str, float] | None = None  # without rules, where the lists follow some
+    thresholds: str | None = None  # the goal of the metrics of sets; None: there are none
 
     def __getitem__(self, metric: str) -> float:
         return self.metrics[metric]
@@ -74,6 +77,8 @@ class Evaluation(Tabular):
         document = {name: getattr(self, name) for name in names}
         if self.propensity is not None:
             document["propensity"] = self.propensity._asdict()
+        if self.thresholds is not None:
+            document["thresholds"] = self.thresholds
         if self.by_score is not None:
             document["by_score"] = self.by_score
         if self.strata:
@@ -91,6 +96,7 @@ def evaluate_ranking(  # noqa: PLR0913
     strata: bool = False,
     index: str = "exact",
     rules: Rules = NO_RULES,
+    thresholds: str = F1,
     memory_budget: int = 2**30,
     progress: Progress = silent,
 ) -> Evaluation:
@@ -99,7 +105,7 @@ def evaluate_ranking(  # noqa: PLR0913
     Each process ranks for its own queries; the values of all are then gathered.
     """
     comm = connect()
-    specs = _parsed(metrics, comm)
+    specs = _parsed(metrics, comm, rules)
     chosen = check_propensity(Propensity() if propensity is None else propensity)
     check_content(data)
     by_text = ranks_by_text(ranker.model)
@@ -112,12 +118,11 @@ def evaluate_ranking(  # noqa: PLR0913
     has_positive = matched.truth.counts() > 0
     known = (matched.places >= 0) | (by_text or given is not None)
     rows = _rows_to_rank(has_positive & known, split, comm)
-    train, weights = data.split("train"), None
+    train = data.split("train")
     weighted = any(reads(spec) == "propensity" for spec in specs)
     counts = comm.sum(train.candidate_counts()) if weighted or strata else torch.empty(0)
-    if weighted:
-        n_train = sum_over_ranks(int((train.counts() > 0).sum()), comm)
-        weights = matched.spread(inverse_propensity(counts, n_train, chosen))
+    raw = inverse_propensity(counts, _n_labelled(train, comm), chosen) if weighted else None
+    weights = None if raw is None else matched.spread(raw)
     searcher = Searcher(ranker.model, matched.train, memory_budget, data.query_texts, build)
     if comm.size > 1:
         searcher.popularity = comm.sum(matched.train.candidate_counts())
@@ -126,6 +131,7 @@ def evaluate_ranking(  # noqa: PLR0913
     ranks, taste = popularity_ranks(specs, searcher), train_taste(specs, matched.train)
     new_tally = partial(Tally, specs, matched.seen.n_candidates, ranks, weights, comm, taste)
     tally, plain, k = new_tally(), new_tally(), max(spec.k for spec in specs)
+    sets = SetTally(specs, searcher, thresholds, matched.truth.n_candidates)
     depth = pool_size(k) if rules else k
     groups = groups_of(counts) if strata else {}
     parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}
@@ -136,10 +142,11 @@ def evaluate_ranking(  # noqa: PLR0913
             plain.add(ids[:, :k], truth, block)
             ids = choose(ranker, top, k, rules).ids.cpu()
         tally.add(ids, truth, block)
+        sets.add(top, truth, block)
         for part in parts.values():
             part.add(ids, truth)
     per_query = tally.per_query()
-    values = {**means_of(per_query), **tally.of_all()}
+    values = {**means_of(per_query), **tally.of_all(), **sets.values(comm)}
     before = {**means_of(plain.per_query()), **plain.of_all()} if rules else {}
     return Evaluation(
         split=split,
@@ -153,6 +160,7 @@ def evaluate_ranking(  # noqa: PLR0913
         propensity=None if weights is None else chosen,
         strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
         by_score={str(spec): before[str(spec)] for spec in specs} if rules else None,
+        thresholds=thresholds if sets.specs else None,
     )
 
 
@@ -166,14 +174,23 @@ def _rows_to_rank(known: Tensor, split: SplitName, comm: Comm) -> Tensor:
     return torch.nonzero(known).flatten()
 
 
-def _parsed(metrics: Sequence[str] | str, comm: Comm) -> list[MetricSpec]:
-    """The metrics, which this number of processes can measure."""
+def _n_labelled(train: Interactions, comm: Comm) -> int:
+    return sum_over_ranks(int((train.counts() > 0).sum()), comm)
+
+
+def _parsed(metrics: Sequence[str] | str, comm: Comm, rules: Rules) -> list[MetricSpec]:
+    """The metrics, which this number of processes can measure on lists by these rules."""
     specs = [parse(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
     if not specs:
         raise UserError("`metrics` is empty", hint=f"default: {','.join(DEFAULT_METRICS)}")
     wrong = next((spec for spec in specs if reads(spec) == "taste"), None)
     if wrong is not None and comm.size > 1:
         raise UserError(f"{wrong} needs all training pairs", hint="evaluate in one process")
+    by_threshold = next((spec for spec in specs if spec.name in SET_METRICS), None)
+    if by_threshold is not None and rules:
+        raise UserError(
+            f"{by_threshold} reads scores, which rules change", hint="leave one of them out"
+        )
     return specs
 
 

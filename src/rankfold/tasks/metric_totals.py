@@ -10,13 +10,15 @@ from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.index.exact import block_rows
-from rankfold.metrics import CATALOG_METRICS, METRICS, MetricSpec
+from rankfold.metrics import CATALOG_METRICS, METRICS, SET_METRICS, MetricSpec
 from rankfold.metrics.beyond_accuracy import TrainTaste, taste_of
 from rankfold.metrics.coverage import count_returned
 from rankfold.metrics.judged import judge
 from rankfold.metrics.popularity import popularity_rank
+from rankfold.metrics.sets import SetCounts, count_sets
 from rankfold.metrics.strata import GROUPS, frequency_groups, within
 from rankfold.models.search import Filter, Searcher
+from rankfold.models.thresholds import passing
 from rankfold.notebook import silent
 from rankfold.types import Comm, Interactions, Model, Progress, Texts, TopK
 
@@ -44,7 +46,7 @@ class Tally:
         comm: Comm = SINGLE_PROCESS,
         taste: TrainTaste | None = None,
     ) -> None:
-        each = [spec for spec in specs if spec.name not in CATALOG_METRICS]
+        each = [spec for spec in specs if spec.name in METRICS]
         all_ = [spec for spec in specs if spec.name in CATALOG_METRICS]
         self.ranks, self.weights, self.comm, self.taste = ranks, weights, comm, taste
         self.values: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
@@ -160,6 +162,35 @@ def popularity_ranks(specs: Sequence[MetricSpec], searcher: Searcher) -> Tensor 
 def train_taste(specs: Sequence[MetricSpec], train: Interactions) -> TrainTaste | None:
     """What metrics beyond accuracy read, if there are any."""
     return taste_of(train) if any(reads(spec) == "taste" for spec in specs) else None
+
+
+class SetTally:
+    """The metrics of the sets of results that reach their thresholds, block by block."""
+
+    def __init__(
+        self, specs: Sequence[MetricSpec], searcher: Searcher, goal: str, n_candidates: int
+    ) -> None:
+        """``n_candidates`` are those of the truth."""
+        self.specs = [spec for spec in specs if spec.name in SET_METRICS]
+        self.thresholds = searcher.thresholds(goal) if self.specs else None
+        self.texts = searcher.texts
+        self.counts = {
+            spec.k: torch.zeros(3, n_candidates, dtype=torch.int64) for spec in self.specs
+        }
+
+    def add(self, top: TopK, truth: Interactions, rows: Tensor) -> None:
+        """``rows`` are those of the texts."""
+        if self.thresholds is None:
+            return
+        known = None if self.texts is None else self.texts.counts()[rows] > 0
+        for k, counts in self.counts.items():
+            first = TopK(top.ids[:, :k], top.scores[:, :k])
+            ids = passing(first, self.thresholds, known).ids.cpu()
+            counts += torch.stack(count_sets(ids, truth))
+
+    def values(self, comm: Comm) -> dict[str, float]:
+        counts = {k: SetCounts(*comm.sum(own)) for k, own in self.counts.items()}
+        return {str(one): float(SET_METRICS[one.name].value(counts[one.k])) for one in self.specs}
 
 
 class GroupTally:

@@ -13,6 +13,7 @@ from rankfold.errors import UserError
 from rankfold.notebook import shown
 
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
+SET_DEFAULTS = ("micro-f1@10", "macro-f1@10")  # also, for a model with thresholds
 GRADED_DEFAULTS = ("tpr@fpr=.01", "tpr@fpr=.05", "tpr@fpr=.1", "pauc@fpr=.1", "auc", "order")
 
 _DEVICES = ("auto", "cpu", "cuda")
@@ -166,6 +167,11 @@ class RankOptions(Settings):
         at_most=1,
         help="for texts: also write the probability that a result is right, and leave out results "
         "below this one",
+    )
+    thresholds: str | None = setting(
+        None,
+        help="for texts: only results that reach the thresholds of their candidates, learnt on "
+        "validation: f1 for the largest F1, or precision=.9 to hold a precision",
     )
     include_seen: bool = setting(False, help="also return candidates that the query chose before")
     where: str | None = setting(

@@ -22,6 +22,7 @@ from rankfold.data.read.values import concat
 from rankfold.errors import UserError
 from rankfold.index.exact import block_rows
 from rankfold.models import probabilities
+from rankfold.models import thresholds as decisions
 from rankfold.models.grader import Grader, new_values
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
@@ -215,6 +216,8 @@ def _rank(
     if options.min_probability is not None:
         text = {"probability": pl.Float32(), **text}
         ranker.probabilities([])  # an error comes before the search
+    if options.thresholds is not None:
+        ranker.searcher.thresholds(options.thresholds)
     schema = {"query": keys.dtype, "rank": pl.Int32(), "candidate": ranker.candidates.keys.dtype}
     schema |= {"score": pl.Float32(), **text}
     table = spool_frames(lists, schema, reading)
@@ -293,6 +296,8 @@ def _frame(
     known: torch.Tensor | None,
 ) -> pl.DataFrame:
     """One result per row; ``known`` [B] says which texts have a known word."""
+    if options.thresholds is not None:
+        top = decisions.passing(top, ranker.searcher.thresholds(options.thresholds), known)
     real, chances = top.ids >= 0, None
     if options.min_probability is not None:
         chances = probabilities.of_lists(ranker.model, top, ranker.seen, known)

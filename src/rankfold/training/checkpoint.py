@@ -55,6 +55,8 @@ def save(path: Path, checkpoint: Checkpoint, comm: Comm = SINGLE_PROCESS) -> Non
     in_model = [] if model is None else _divided_in_model(checkpoint, model, comm)
     if model is not None:
         files |= _files("model", model.tensors, in_model, comm)
+    if history.tensors:
+        files |= _files("kept", history.tensors, (), comm)
     meta: dict[str, Any] = {
         "identity": dict(checkpoint.identity),
         "progress": [history.phase, history.steps, history.entries, history.number, history.score],
@@ -112,6 +114,8 @@ def load(path: Path, comm: Comm = SINGLE_PROCESS) -> Checkpoint:
             model = Model(method, config, _tensors(folder, "model", comm), notes)
         phase, steps, entries, number, score = meta["progress"]
         history = History(phase, steps, entries, number, score, model, *meta["chosen"])
+        if "kept" in folder:
+            history.tensors = _tensors(folder, "kept", comm)
         return Checkpoint(meta["identity"], history, _tensors(folder, "state", comm))
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from torch import Tensor
+
 from rankfold.types import Model, Step
 
 FULL_STEP = 100  # updates: an epoch with fewer counts as its share in the patience
@@ -38,6 +40,7 @@ class History:
     notes: dict[str, Any] = field(default_factory=dict)  # of a refit: from the model of the fit
     in_passes: bool = False  # only the last step has a model
     is_chosen: bool = True  # the scores select the model
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # of a refit: from that model
 
     def note(self, step: Step, score: float | None) -> None:
         """Add a step and, if it was scored, its score."""
@@ -60,8 +63,11 @@ class History:
         stalled = self.score is not None and waited >= patience * FULL_STEP
         return step.final or step.number == self.steps or stalled
 
-    def refit(self) -> "History":
-        """The history of the refit: the same number of steps, with the selected settings."""
+    def refit(self, tensors: Mapping[str, Tensor]) -> "History":
+        """The history of the refit: the same number of steps, with the selected settings.
+
+        The finished model also has ``tensors``, which the fit learnt on validation.
+        """
         assert self.model is not None
         return History(
             "refit",
@@ -69,6 +75,7 @@ class History:
             self.entries,
             settings=dict(self.model.config),
             notes=dict(self.model.notes),
+            tensors=tensors,
         )
 
 

@@ -20,7 +20,7 @@ from rankfold.distributed.collectives import row_offset
 from rankfold.errors import UserError, memory_errors
 from rankfold.kernels.threads import limited_threads
 from rankfold.methods import METHODS
-from rankfold.models import probabilities
+from rankfold.models import probabilities, thresholds
 from rankfold.models.cuts import CALIBRATION
 from rankfold.models.explain.grading import names_of_columns, permutation_importance
 from rankfold.models.grader import FITTED, Grader
@@ -116,9 +116,10 @@ def _fit(plan: FitPlan) -> Ranker | Grader:
     if history.phase == "fit":
         if state is None or not state.get("over", False):
             run_steps(plan, plan.data, history, state, plan.identity())
-        history.model = _with_probabilities(plan, history.model)
+        history.model = _with_decisions(plan, history.model)
         if refit_follows(plan, history):
-            history, state = history.refit(), None
+            assert history.model is not None
+            history, state = history.refit(thresholds.tensors_of(history.model)), None
     if history.phase == "refit":
         selected = replace(plan, settings=config.build(plan.method.config, history.settings))
         run_steps(selected, selected.train_and_validation, history, state, plan.identity())
@@ -166,8 +167,8 @@ def load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
     return loaded
 
 
-def _with_probabilities(plan: FitPlan, model: Model | None) -> Model | None:
-    """The model with probabilities of its results, learnt from its lists of validation queries."""
+def _with_decisions(plan: FitPlan, model: Model | None) -> Model | None:
+    """The model with probabilities and thresholds, learnt from its lists of validation queries."""
     judge = make_judge(plan, plan.data)
     texts = plan.method.data_kind == "texts"
     if model is None or judge is None or not texts or plan.comm.size > 1:
@@ -182,7 +183,8 @@ def _with_probabilities(plan: FitPlan, model: Model | None) -> Model | None:
     top = TopK(top.ids.cpu(), top.scores.cpu())
     right = hits(truth, torch.arange(len(rows)), top.ids.clamp(min=0))
     note = probabilities.learn(top, right & (top.ids >= 0))
-    return replace(model, notes={**model.notes, probabilities.NOTE: note} if note else model.notes)
+    notes = {**model.notes, probabilities.NOTE: note} if note else model.notes
+    return replace(model, notes=notes, tensors={**model.tensors, **thresholds.learn(top, truth)})
 
 
 # ---------------------------------------------------------------------------------- the model
@@ -209,7 +211,7 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
         notes["query_column"] = plan.data.summary.get("query_column")
     if own := modules_of(plan.name, history.model.config):
         notes[NOTE] = own
-    model = history.model
+    model = replace(history.model, tensors={**history.model.tensors, **history.tensors})
     if plan.method.finalize is not None:
         data = plan.train_and_validation if history.phase == "refit" else plan.data
         run, began = make_run(plan, replace(data, validation=None), None), perf_counter()
