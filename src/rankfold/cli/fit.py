@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 Add = Annotated[
     Path | None, typer.Option(help="Then add these pairs; an existing MODEL is not fitted again.")
 ]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="MODEL",
+        help="Start from this model, for siamesexml: its encoder, and the vectors of candidates "
+        "that it and the data have.",
+    ),
+]
 Track = Annotated[
     str | None, takes("TOOL:DIR", "Also log each step to csv:DIR, tensorboard:DIR or mlflow:DIR.")
 ]
@@ -38,6 +47,7 @@ def command(
     out: Annotated[Path, takes("MODEL", "The folder to write.")],
     config: Annotated[Path | None, takes("F.toml", "Settings of the method as TOML.")] = None,
     set: Annotated[list[str] | None, takes("KEY=VALUE", "One setting; overrides --config.")] = None,
+    from_model: From = None,
     add: Add = None,
     track: Track = None,
     dry_run: DryRun = False,
@@ -61,6 +71,7 @@ def command(
     settings.check_names(find_method(method).config, given)
     if add is not None and connect().size > 1:
         raise UserError("--add works in one process only", hint="start it without torchrun")
+    options["from_model"] = from_model
     if dry_run:
         from rankfold.tasks.dry_run.fit import outline_fit
 

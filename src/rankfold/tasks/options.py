@@ -35,6 +35,11 @@ class FitOptions(Settings):
     )
     resume: bool = setting(False, help="resume from the checkpoint, if there is one")
     refit: bool = setting(False, help="then fit again on train and validation")
+    from_model: Any = setting(
+        None,
+        help="start from this model or its folder, for siamesexml: its encoder, and the vectors "
+        "of candidates that it and the data have",
+    )
     metric: str | None = setting(
         None,
         help="validation metric; default: ndcg@10, for graded rows pauc@fpr=0.1, for a method "

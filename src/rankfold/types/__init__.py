@@ -46,6 +46,7 @@ from rankfold.types.methods import Picks as Picks
 from rankfold.types.methods import Pool as Pool
 from rankfold.types.methods import Run as Run
 from rankfold.types.methods import Sampler as Sampler
+from rankfold.types.methods import Start as Start
 from rankfold.types.methods import Step as Step
 from rankfold.types.methods import TopK as TopK
 from rankfold.types.methods import history_tensors as history_tensors

@@ -265,6 +265,15 @@ def list_with(model: Model, name: str, n: int) -> Interactions:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """A fitted model that a fit starts from, and the places of the data's rows in it."""
+
+    model: Model
+    tokens: Tensor  # [V], the model's token for each token of the data; -1: a new one
+    candidates: Tensor  # [N], the model's row of each candidate of the data; -1: a new one
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """The context of a fit, besides its data and settings."""
 
@@ -277,6 +286,7 @@ class Run:
     build_index: Callable[[Tensor], Index] | None = None  # over half-trained candidate vectors
     memory_budget: int = 2**30  # bytes, for blocks
     candidate_memory: int = 2**34  # of a table of vectors of all candidates, held by each process
+    start: Start | None = None  # None: from nothing; others only where ``Method.start`` takes them
 
 
 class Step(NamedTuple):
@@ -358,6 +368,9 @@ class Method:
     )
     read: Callable[[Dataset, Any, Comm], Dataset] = lambda data, _config, _comm: data
     """The data as the method reads it with some settings: texts in other tokens, for example."""
+    start: Callable[[Any, Start], Any] | None = None
+    """The settings of a fit that starts from a model; a UserError if they do not suit it. None:
+    its fits start from nothing."""
     distributed: bool = False  # several processes can fit it, each with the rows of its own queries
     space: Space = field(default_factory=dict)  # the settings that ``rankfold tune`` tries
     paper_space: Space | None = None  # the grid that its paper states, if it states one

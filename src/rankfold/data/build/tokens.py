@@ -104,6 +104,20 @@ def vocabulary_of(tokenizer: str | None) -> list[str] | None:
     return _parse(tokenizer)[2]
 
 
+def places_in(own: str | None, other: str | None) -> torch.Tensor | None:
+    """For each token of a tokenizer that of the same word in another, -1: it has none; [V].
+
+    None for tokenizers that make words in different ways, and without tokenizers.
+    """
+    if own is None or other is None or any(map(pretrained_tokens.is_pretrained, (own, other))):
+        return None
+    (*rules, words), (*other_rules, other_words) = _parse(own), _parse(other)
+    if rules != other_rules:
+        return None
+    numbers = {word: number for number, word in enumerate(other_words)}
+    return torch.tensor([numbers.get(word, -1) for word in words])
+
+
 def check_tokenizers() -> None:
     """A UserError if the library is missing."""
     require("tokenizers", "reading texts", "text")

@@ -40,6 +40,7 @@ from rankfold.tasks.fit.run import (
     run_steps,
     score_rows,
 )
+from rankfold.tasks.fit.start import about
 from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
@@ -154,6 +155,7 @@ def load_finished(plan: FitPlan, path: Path) -> Ranker | Grader:
     own = {"seed": plan.options.seed, "refit": refit}
     wanted = {"method": plan.name, **asdict(plan.settings), **own}
     wanted |= {"metric": plan.metric, "data": plan.data.fingerprint}
+    wanted["from_model"] = None if plan.start is None else about(plan.start)
     if plan.data.kind == "graded":
         wanted["calibration_share"] = plan.calibration_share
     difference = checkpoint.describe_difference(saved, wanted)
@@ -209,6 +211,8 @@ def _finish(plan: FitPlan, history: History) -> Ranker | Grader:
     if plan.data.kind == "graded":
         notes["calibration_share"] = plan.calibration_share
         notes["query_column"] = plan.data.summary.get("query_column")
+    if plan.start is not None:
+        notes["from_model"] = about(plan.start)
     if own := modules_of(plan.name, history.model.config):
         notes[NOTE] = own
     model = replace(history.model, tensors={**history.model.tensors, **history.tensors})

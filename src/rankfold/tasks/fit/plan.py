@@ -18,9 +18,10 @@ from rankfold.methods import METHODS, answers_with, find_method
 from rankfold.metrics import METRICS, parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
 from rankfold.tasks.fit.calibration_rows import SHARE, split_validation
+from rankfold.tasks.fit.start import about, read_start
 from rankfold.tasks.options import FitOptions
 from rankfold.training import checkpoint
-from rankfold.types import Comm, Dataset, Graded, Kind, Method
+from rankfold.types import Comm, Dataset, Graded, Kind, Method, Start
 
 DEFAULT_METRIC: Mapping[Kind, str] = {
     "interactions": "ndcg@10",
@@ -49,6 +50,7 @@ class FitPlan:
     source: Any  # the data argument: from it, the rows of all processes can be read
     is_chosen: bool = True  # keep the step of the best validation score, not the last one
     calibration: Graded | None = None  # validation rows that select nothing, not in ``data``
+    start: Start | None = None  # None: from nothing
 
     @property
     def out(self) -> Path | None:
@@ -91,6 +93,8 @@ class FitPlan:
         options |= {"metric": self.metric, "patience": self.patience}
         if self.data.kind == "graded":
             options["calibration_share"] = self.calibration_share
+        if self.start is not None:
+            options["from_model"] = about(self.start)
         settings = asdict(self.settings)
         return {"method": self.name, **settings, **options, "data": self.data.fingerprint}
 
@@ -115,6 +119,7 @@ def make_plan(name: str, data: Any, given: Mapping[str, Any]) -> FitPlan:
     _check_ranks_agree(plan)
     plan = replace(plan, data=method.read(plan.data, settings, comm))
     _check_data(plan)
+    plan = _started(plan)
     _check_metric(plan)
     plan = _set_apart(plan)
     plan = replace(plan, options=replace(options, metric=_select_metric(plan)))
@@ -124,6 +129,25 @@ def make_plan(name: str, data: Any, given: Mapping[str, Any]) -> FitPlan:
     elif plan.out is None and options.resume:
         raise UserError("resume needs the folder of the model", hint="give out=")
     return plan
+
+
+def _started(plan: FitPlan) -> FitPlan:
+    """The plan with the model that it starts from, and the settings that suit it."""
+    if plan.options.from_model is None:
+        return plan
+    if plan.method.start is None:
+        able = ", ".join(name for name, method in METHODS.items() if method.start is not None)
+        raise UserError(
+            f"a fit of {plan.name} cannot start from a model",
+            hint=f"leave --from out; methods that can: {able}",
+        )
+    if plan.comm.size > 1:
+        raise UserError(
+            f"a fit that starts from a model is done by one process, got {plan.comm.size}",
+            hint="start it without torchrun",
+        )
+    start = read_start(plan.options.from_model, plan.name, plan.data)
+    return replace(plan, start=start, settings=plan.method.start(plan.settings, start))
 
 
 def _check_ranks_agree(plan: FitPlan) -> None:

@@ -113,6 +113,7 @@ def make_run(plan: FitPlan, data: Dataset, state: Mapping[str, Tensor] | None) -
         build_index=lambda vectors: build_index(vectors, options.memory_budget),
         memory_budget=options.memory_budget,
         candidate_memory=options.candidate_memory,
+        start=plan.start,
     )
 
 

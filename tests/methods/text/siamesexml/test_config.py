@@ -38,5 +38,5 @@ def test_open_settings_follow_the_number_of_documents() -> None:
 
 @pytest.mark.parametrize("n_documents", [1000, 1_000_000])
 def test_given_settings_are_kept(n_documents: int) -> None:
-    given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0, joint_epochs=3)
+    given = SiameseConfig(batch_size=7, lr=0.3, pairs_from=0, encoder_epochs=2, joint_epochs=3)
     assert fill_defaults(given, n_documents) == given

@@ -4,14 +4,16 @@ from dataclasses import replace
 from typing import Literal, Self, TypeVar
 
 from rankfold.config import Settings, setting
-from rankfold.encoders.bag_encoder import ENCODER_NAMES, PRETRAINED, VECTORS
+from rankfold.encoders.bag_encoder import BUILT_IN, ENCODER_NAMES, PRETRAINED, VECTORS
 from rankfold.encoders.pretrained_folder import POOLINGS
-from rankfold.types import Comm, Interactions
+from rankfold.errors import UserError
+from rankfold.types import Comm, Interactions, Start
 
 SMALLEST_BATCH, _LARGEST_BATCH = 256, 1024  # documents, where batch_size is open
 BASE_LR = 0.005  # learning rate of the smallest batch
 _MIN_PAIR_COUNT, _MIN_PAIR_COUNT_OF_MANY = 5, 2  # with fewer and with more documents than:
 _MANY_DOCUMENTS = 250_000
+_EPOCHS_FROM_MODEL = 2
 _JOINT_EPOCHS, _MOST_JOINT_EPOCHS, _JOINT_STEPS = 4, 8, 350
 
 
@@ -23,10 +25,14 @@ class ModulesConfig(Settings):
         None, at_least=0, help="count from which token pairs are tokens; 0: never; none: 5 or 2"
     )
     vectors: str | None = setting(None, help="file of word vectors (fastText .vec) to start from")
-    encoder_epochs: int = setting(1, at_least=0, help="epochs of module I: the encoder alone")
+    encoder_epochs: int | None = setting(
+        None, at_least=0, help="epochs of module I: the encoder alone; none: 1, from a model 0"
+    )
     classifier_epochs: int = setting(0, at_least=0, help="epochs of module III: refinements alone")
     joint_epochs: int | None = setting(
-        None, at_least=0, help="epochs of module IV: encoder and refinements; none: 4 to 8"
+        None,
+        at_least=0,
+        help="epochs of module IV: encoder and refinements; none: 4 to 8, from a model 2",
     )
     batch_size: int | None = setting(None, at_least=1, help="documents per batch; none: 256-1,024")
     lr: float | None = setting(None, above=0, help="initial learning rate; none: by batch size")
@@ -118,7 +124,7 @@ class ReleasedConfig(ModulesConfig):
 
     width: int = 300
     pairs_from: int | None = None  # never
-    encoder_epochs: int = 50
+    encoder_epochs: int | None = 50
     classifier_epochs: int = 20
     joint_epochs: int | None = 0  # open
     batch_size: int = 4095  # candidates in module I
@@ -160,4 +166,30 @@ def fill_defaults(config: C, n_documents: int) -> C:
         batches = -(-n_documents // (config.classifier_batch_size or size))
         epochs = max(_JOINT_EPOCHS, min(_MOST_JOINT_EPOCHS, -(-_JOINT_STEPS // max(1, batches))))
         epochs = _JOINT_EPOCHS if is_on_disk(config) else epochs
-    return replace(config, batch_size=size, lr=rate, pairs_from=pairs_from, joint_epochs=epochs)
+    return replace(
+        config,
+        batch_size=size,
+        lr=rate,
+        pairs_from=pairs_from,
+        encoder_epochs=1 if config.encoder_epochs is None else config.encoder_epochs,
+        joint_epochs=epochs,
+    )
+
+
+def from_model(config: SiameseConfig, start: Start) -> SiameseConfig:
+    """The settings of a fit that starts from a model; a UserError if they do not suit it."""
+    for name in ("width", "members", "encoder"):
+        own, other = getattr(config, name), start.model.config.get(name)
+        if own != other:
+            raise UserError(
+                f"the model to start from has {name}={other}, not {own}",
+                hint=f"set {name}={other}, or leave --from out",
+            )
+    if config.encoder not in BUILT_IN:
+        raise UserError(
+            f"a fit with encoder={config.encoder} cannot start from a model",
+            hint=f"use encoder={' or '.join(BUILT_IN)}, or leave --from out",
+        )
+    alone = 0 if config.encoder_epochs is None else config.encoder_epochs
+    joint = _EPOCHS_FROM_MODEL if config.joint_epochs is None else config.joint_epochs
+    return replace(config, encoder_epochs=alone, joint_epochs=joint)

@@ -22,12 +22,19 @@ from torch import Tensor, nn
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.methods.text import linear
 from rankfold.methods.text.siamesexml import on_disk, words
-from rankfold.methods.text.siamesexml.config import C, ModulesConfig, SiameseConfig, fill_defaults
+from rankfold.methods.text.siamesexml.config import (
+    C,
+    ModulesConfig,
+    SiameseConfig,
+    fill_defaults,
+    from_model,
+)
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_corpus
 from rankfold.methods.text.siamesexml.members import MIXED, make_encoder, saved_encoders
 from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import choose_mix, documents_of, mixture, open_model
 from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, task_of, training
+from rankfold.methods.text.siamesexml.start import started
 from rankfold.training.gradient_sync import refuse_batch_norm
 from rankfold.training.loop import Task, Training, seed_of, train
 from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
@@ -167,7 +174,8 @@ def start_module(corpus: Corpus, config: SiameseConfig, run: Run, member: int) -
     encoder = make_encoder(config.encoder, tokens, seed_of(run, f"encoder of member {member}"))
     if corpus.comm.size > 1:
         refuse_batch_norm(config.encoder, encoder)
-    return Siamese(encoder, len(corpus.labels), config.width).to(run.device)
+    module = Siamese(encoder, len(corpus.labels), config.width).to(run.device)
+    return module if run.start is None else started(module, corpus, run.start, member)
 
 
 def start_tokens(corpus: Corpus, config: ModulesConfig, rng: torch.Generator) -> Tensor:
@@ -269,7 +277,7 @@ class _PaperConfig(SiameseConfig):
 
     width: int = 300
     pairs_from: int | None = 5  # open
-    encoder_epochs: int = 20  # open
+    encoder_epochs: int | None = 20  # open
     classifier_epochs: int = 20
     joint_epochs: int | None = 0
     batch_size: int | None = 4096  # candidates in module I
@@ -317,6 +325,7 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         paper="siamesexml",
         self_tuning=True,
         read=on_disk.read,
+        start=from_model,
         distributed=True,
         space=space,
         per_query=words.PER_QUERY,

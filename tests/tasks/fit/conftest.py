@@ -1,0 +1,3 @@
+"""Commands for the tests of fits."""
+
+from commands import rankfold as rankfold
