@@ -30,11 +30,17 @@ def systematic(
     floor(draws W_c + u) - floor(draws W_{c-1} + u) times: draws w_c on average, and always within 1
     of that. It needs no search, and has less variance than independent picks.
     """
-    ends = weights.cumsum(dim=1)
-    start, total = uniforms((len(weights), 1), rng, own, weights.dtype), ends[:, -1:]
+    start = uniforms((len(weights), 1), rng, own, weights.dtype)
+    return picks_at(weights, draws, start)
+
+
+def picks_at(weights: Tensor, draws: int, start: Tensor) -> Tensor:
+    """The picks of ``systematic`` from given starts [.., B, 1]; of weights [.., B, C]."""
+    ends = weights.cumsum(dim=-1)
+    total = ends[..., -1:]
     scale = torch.where(total > 0, draws / total, 0.0)
     reached = ends.mul_(scale).add_(start).floor_().clamp_(max=draws)
-    return reached.diff(dim=1, prepend=torch.zeros_like(start))
+    return reached.diff(dim=-1, prepend=torch.zeros_like(start))
 
 
 def multinomial(
