@@ -132,3 +132,8 @@ def test_search_by_the_features_of_a_new_query(rankfold: Command, tmp_path: Path
         done = rankfold("search", path, "--features", word)
         assert done.code == 2
         assert why in done.err
+    done = rankfold("search", path, "--features", "group=g4,age=20")
+    assert done.code == 2
+    assert "--features takes one column, got 'group=g4,age=20'" in done.err
+    done = rankfold("search", path, "--features", "group=[g9]")
+    assert "group=[g9] was not in training: it counts as missing" in done.err

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,14 @@ def test_a_model_is_fitted_once_and_then_added_to(home: Path) -> None:
     assert fitted == []
     assert same(again, first)
     assert len(rf.load(out).model.notes["added"]) == 2
+
+
+def test_a_model_has_the_settings_of_its_fit(home: Path) -> None:
+    fit = partial(fit_and_add, "ssl", home / "data", home / "more", home / "model")
+    with pytest.raises(UserError, match="ssl cannot add pairs"):
+        fit()
+    first = fit(encoder="history", epochs=1, width=4)
+    assert same(fit(), first)
 
 
 def test_a_model_of_another_fit_is_not_changed(home: Path) -> None:

@@ -136,10 +136,14 @@ def command(
 def _record(words: list[str], columns: Columns) -> dict[str, str | float | None]:
     """The values of columns by name; an empty one is missing."""
     record: dict[str, str | float | None] = {}
+    names = (*columns.numbers, *columns.levels)
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise UserError(f"cannot read {word!r}", hint="write --features city=Rome")
+        if any(f",{other}=" in value.replace(" ", "") for other in names):
+            hint = "repeat it for each column: --features city=Rome --features age=31"
+            raise UserError(f"--features takes one column, got {word!r}", hint=hint)
         name, value = name.strip(), value.strip()
         record[name] = value or None
         if value and name in columns.numbers:
@@ -170,11 +174,15 @@ def _parse(word: str, mark: str, kind: type[T], example: str) -> tuple[str, T]:
 
 
 def _explain(ranker: Ranker, given: dict[str, Any], out: Console) -> None:
-    """Say what the results do not show: an approximate index, or popularity."""
+    """Say what the results do not show: an approximate index, unknown values, or popularity."""
     if "candidates" not in given and ranker.about["kind"] != "exact":
         out.print(f"by an index: {describe_index(ranker.about)}")
     if given.get("history") == []:
         out.print("the history is empty: these are the most popular candidates")
+    for name, value in given.get("features", {}).items():
+        levels = ranker.query_columns.levels.get(name)
+        if levels is not None and value is not None and value not in levels:
+            out.print(f"{name}={value} was not in training: it counts as missing", markup=False)
     if "text" in given and not len(ranker.tokens([given["text"]]).tokens):
         out.print("no word of the text is known: these are the most popular candidates")
 

@@ -27,7 +27,7 @@ def fit_and_add(
     The other arguments are those of ``fit``. An existing model must have been fitted by ``method``
     on ``data``. It is not fitted again, and ``options`` are ignored.
     """
-    addition = check_addition(method, more, options)
+    addition = check_addition(method, more, out, options)
     if not exists(out):
         fit(method, data, out=out, **options)
     with _fitted(out, method, data) as ranker:
@@ -36,19 +36,25 @@ def fit_and_add(
     return ranker
 
 
-def check_addition(method: str, more: str | Path, options: Mapping[str, Any]) -> Dataset:
-    """The data to add; a UserError, before a long fit, if the method cannot add it."""
+def check_addition(
+    method: str, more: str | Path, out: str | Path, options: Mapping[str, Any]
+) -> Dataset:
+    """The data to add; a UserError, before a long fit, if the method cannot add it.
+
+    An existing model at ``out`` has settings of its own.
+    """
     find_method(method)
-    check_grows(method, options)
+    if not exists(out):
+        check_grows(method, options)
     addition = load_data(more)
     addition.split("train")  # graded rows are refused
     return addition
 
 
 def check_fitted(out: str | Path, method: str, data: Any) -> None:
-    """A UserError unless the model at ``out`` can be changed, by ``method`` on ``data``."""
-    with _fitted(out, method, data):
-        pass
+    """A UserError unless pairs can be added to the model at ``out``, by ``method`` on ``data``."""
+    with _fitted(out, method, data) as ranker:
+        check_grows(ranker.model.method, ranker.model.config)
 
 
 @contextmanager

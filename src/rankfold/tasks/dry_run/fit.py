@@ -30,7 +30,7 @@ def outline_fit(
         parse_place(track)
     given = {name: value for name, value in options.items() if name != "out"}
     if add is not None:
-        check_addition(method, add, given)
+        check_addition(method, add, options["out"], given)
     reads = [data] if add is None else [data, add]
     out = Path(options["out"])
     if add is not None and exists(out):
