@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from rankfold.data.read import record_reader, tables
+from rankfold.data.read import dialect, record_reader, tables
 from rankfold.data.read.columns import NONE, PairColumns
 from rankfold.data.read.reading import Reading
 from rankfold.data.read.tables import read_table
@@ -16,7 +16,7 @@ from rankfold.data.read.tables import read_table
 Pack = Callable[[bytes, str], bytes]
 Written = Callable[[str, str | bytes], AbstractContextManager[tuple[Path, Reading]]]
 
-SUFFIXES = [*tables.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *tables.ARROW]
+SUFFIXES = [*dialect.SEPARATORS, ".txt", *record_reader.JSON_LINES, ".parquet", *tables.ARROW]
 USERS = ["ann", "bob", "zoë", "ann", 'q"uote', "com,ma"]
 ITEMS = ["x", "y", "x", "日本", "a b", "tab\tbed"]
 GRADES = [1.0, 2.5, 3.0, 0.5, 4.0, 5.0]

@@ -39,7 +39,7 @@ def test_a_repeated_column_is_still_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,b,c,b,a\n1,2,3,4,5\n")
     with pytest.raises(UserError, match="two columns named 'a'"):
-        rf.prepare(path)
+        rf.prepare(path, query_column="a", candidate_column="c")
 
 
 def test_a_header_of_ten_megabytes_is_not_echoed(tmp_path: Path) -> None:

@@ -81,6 +81,66 @@ def test_support_tickets(rankfold: Command, tmp_path: Path) -> None:
     assert {one["key"] for one in first["because"]} >= {"invoice", "wrong"}
 
 
+def test_orders_with_the_customer_on_their_first_line(rankfold: Command, tmp_path: Path) -> None:
+    """Two silent losses are named: customers in the cell above, and features by another key."""
+    lines, products = ["Name,Email,Sku"], ["Handle,Sku code,Unit price"]
+    for order in range(60):
+        lines.append(f"#{order},U{order % 20}@x.org,S-{order % 7}")
+        lines += [f"#{order},,S-{(order + more) % 9}" for more in (1, 2)]
+    products += [f"mug-{n},S-{n},{n}.50" for n in range(9)]
+    (tmp_path / "orders.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "products.csv").write_text("\n".join(products) + "\n")
+    words = ["--query-column", "Email", "--candidate-column", "Sku", "--out", tmp_path / "data"]
+    assert (
+        "67% of the rows have no query" in rankfold("prepare", tmp_path / "orders.csv", *words).err
+    )
+    table = pl.read_csv(tmp_path / "orders.csv").with_columns(pl.col("Email").forward_fill())
+    table.write_csv(tmp_path / "filled.csv")
+    words += ["--candidate-features", tmp_path / "products.csv"]
+    refused = rankfold("prepare", tmp_path / "filled.csv", *words)
+    assert refused.code == 2
+    assert "column 'Sku code' has those: put it first" in refused.err
+    features = pl.read_csv(tmp_path / "products.csv").select("Sku code", "Unit price")
+    features.write_csv(tmp_path / "products.csv")
+    done = rankfold("prepare", tmp_path / "filled.csv", *words)
+    assert done.code == 0, done.err
+    assert "have no query" not in done.err
+    model = tmp_path / "model"
+    assert rankfold("fit", "popularity", tmp_path / "data", "--out", model).code == 0
+    ask = ("search", model, "--query", "U1@x.org", "--json", "--where")
+    assert '"Unit price"' in rankfold(*ask, "Unit price < 2").err
+    hits = json.loads(rankfold(*ask, '"Unit price" < 2').out)["results"]
+    assert {one["candidate"] for one in hits} <= {"S-0", "S-1"}
+    about = rankfold("info", model).err
+    assert "fitted on train of" in about
+    assert "query = Email, candidate = Sku" in about
+
+
+def test_tickets_with_a_column_for_each_label(rankfold: Command, tmp_path: Path) -> None:
+    """Columns of the same name are a list of labels; other repeated columns are not in the way."""
+    lines = ["Summary,Labels,Labels,Watchers,Watchers,Labels"]
+    for n in range(40):
+        lines.append(
+            f"a {('vpn', 'mail', 'toner')[n % 3]} problem,{('vpn', 'mail', 'ink')[n % 3]},,a,b,it"
+        )
+    (tmp_path / "jira.csv").write_text("\n".join(lines) + "\n")
+    words = ("prepare", tmp_path / "jira.csv", "--format", "texts", "--text-column", "Summary")
+    done = rankfold(*words, "--candidate-column", "Labels", "--out", tmp_path / "data")
+    assert done.code == 0, done.err
+    assert "40 queries x 4 candidates, 80 pairs" in done.err
+    twice = rankfold(*words[:4], "--text-column", "Watchers", "--out", tmp_path / "other")
+    assert "two columns named 'Watchers'" in twice.err
+
+
+def test_a_table_below_a_title(rankfold: Command, tmp_path: Path) -> None:
+    rows = "".join(f"{n},{n % 5}.5,low\n" for n in range(20))
+    (tmp_path / "loans.csv").write_text(f"Loans of the last quarter (draft)\nid,rate,risk\n{rows}")
+    words = ("prepare", tmp_path / "loans.csv", "--format", "features", "--grade-column", "risk")
+    done = rankfold(*words, "--out", tmp_path / "data")
+    assert done.code == 2
+    assert "names 1 column, the next lines have 3" in done.err
+
+
 def test_insurance_claims(rankfold: Command, tmp_path: Path) -> None:
     """Amounts in dollars, gaps, and grades in words: two errors, each with its remedy."""
     pytest.importorskip("lightgbm")

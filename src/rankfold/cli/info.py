@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _COLUMNS_SHOWN = 10  # columns to show
+_MANY_LOST = 0.2  # share of rows without a key
 
 
 def command(
@@ -42,6 +43,7 @@ def command(
     out.print(f"{folder}: {manifest['kind']}, {format_bytes(size)}, written by rankfold {version}")
     if manifest["kind"] == "data":
         _describe_summary(manifest["summary"], out)
+        out.print(f"  data {manifest['fingerprint'][:16]}")
     elif manifest["kind"] == "model":
         _describe_model(manifest, out)
 
@@ -73,6 +75,17 @@ def _describe_summary(summary: dict[str, Any], out: Console) -> None:
     if "rows" in summary:
         out.print(f"  rows read: {summary['rows']:,}")
         describe_dropped(summary["dropped"], out)
+        _describe_lost(summary, out)
+
+
+def _describe_lost(summary: dict[str, Any], out: Console) -> None:
+    """Print that many rows have no key, and a frequent reason."""
+    for side in ("query", "candidate"):
+        lost = sum(e["rows"] for e in summary["dropped"] if e["why"] == f"a missing {side}")
+        if lost > _MANY_LOST * summary["rows"]:
+            share = f"{lost / summary['rows']:.0%} of the rows have no {side}"
+            hint = "if an empty cell means the one above it, fill the cells in and prepare again"
+            out.print(f"  {share}: {hint}", style="yellow")
 
 
 def _describe_pairs(summary: dict[str, Any], out: Console) -> None:
@@ -207,6 +220,7 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
         _describe_grades(manifest, out)
     else:
         out.print(f"  {n_queries:,} queries x {n_candidates:,} candidates")
+    _describe_fitted(manifest["notes"], out)
     files, notes = manifest["files"], manifest["notes"]
     if "texts" in files:
         bags = "" if "tokenizer" in files else " of bags; it cannot read new texts"
@@ -226,6 +240,22 @@ def _describe_model(manifest: dict[str, Any], out: Console) -> None:
         is_chosen = notes.get("is_chosen", True)
         kept, which = (best, "best") if is_chosen else (last, "last")
         out.print(f"  {which} on validation: step {kept['step']}, score {kept['score']:.4f}")
+
+
+def _describe_fitted(notes: Mapping[str, Any], out: Console) -> None:
+    """Print the data that the model was fitted on."""
+    about = notes.get("data_summary", {})
+    sizes = {name: about[name] for name in ("train", "validation", "test") if name in about}
+    rows = any(isinstance(size, Mapping) for size in sizes.values())
+    counts = [size["rows"] if isinstance(size, Mapping) else size for size in sizes.values()]
+    splits = ", ".join(f"{name} {n:,}" for name, n in zip(sizes, counts, strict=True))
+    on = "train and validation" if notes.get("refit") else "train"
+    of = f" of {sum(counts):,} {'rows' if rows else 'pairs'} ({splits})" if sizes else ""
+    out.print(f"  fitted on {on}{of}")
+    where = [f"source {about['source']}"] if about.get("source") else []
+    where += [f"{role} = {name}" for role, name in about.get("columns", {}).items()]
+    data = f"data {str(notes.get('data', ''))[:16]}"
+    out.print(f"  {'; '.join([data, ', '.join(where)] if where else [data])}")
 
 
 def _describe_growth(notes: Mapping[str, Any], what: str, out: Console) -> None:

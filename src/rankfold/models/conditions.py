@@ -67,6 +67,8 @@ def _matching(table: pl.DataFrame, condition: str) -> Tensor:
             hint="use `allow` for a list of candidates",
         )
     hint = f"{listing(table.columns)}; a condition is written price < 20 and brand = 'acme'"
+    if odd := [name for name in table.columns if not re.fullmatch(r"[^\W\d]\w*", name)]:
+        hint += f', a name with a space or a sign in double quotes: "{odd[0]}"'
     _check(condition, table.columns, hint)
     try:
         (result,) = table.select(pl.sql_expr(condition).alias("meets"))

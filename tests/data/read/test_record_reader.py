@@ -188,6 +188,12 @@ def test_without_header_columns_are_numbered(tmp_path: Path, reading: Reading) -
     assert reading.bad.places == {"a wrong number of columns": ["a.csv:3"]}
 
 
+def test_a_repeated_name_gets_its_place(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x, y,x ,,x\n")
+    names = record_reader.csv_head(tmp_path / "a.csv", ",", header=True).names
+    assert names == ["x", "y", "x [column 3]", "column_3", "x [column 5]"]
+
+
 def test_names_are_without_spaces_and_an_empty_one_is_numbered(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbf" x ", y ,,caf\xe9,\n')
     names = record_reader.csv_head(tmp_path / "a.csv", ",", header=True).names
@@ -200,7 +206,10 @@ def test_names_are_without_spaces_and_an_empty_one_is_numbered(tmp_path: Path) -
         (b"", "a.csv is empty"),
         (b"\n \r\n\n", "a.csv is empty"),
         (b'"x,y\n1,2\n', "a.csv has no readable first line: it has a quote that is never closed"),
-        (b"x, y,x \n1,2,3\n", "a.csv has two columns named 'x'"),
+        (
+            b"Loans, 2024\nx,y,z,w\n1,2,3,4\n",
+            "the first line of a.csv names 2 columns, the next lines have 4",
+        ),
         ("x,y\n1,2\n".encode("utf-16"), "a.csv is not UTF-8 text"),
     ],
 )

@@ -231,6 +231,8 @@ def test_column_named_twice_is_refused(tmp_path: Path, reading: Reading) -> None
     (tmp_path / "t.csv").write_text("user,item,user\n1,2,3\n")
     with pytest.raises(UserError, match=r"t\.csv has two columns named 'user'"):
         read(tmp_path / "t.csv", reading)
+    (tmp_path / "t.csv").write_text("user,item,note,note\n1,2,3,4\n")
+    assert read(tmp_path / "t.csv", reading) == [("1", "2")]
 
 
 def test_first_line_of_numbers_is_not_a_header(tmp_path: Path, reading: Reading) -> None:

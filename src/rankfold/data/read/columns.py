@@ -1,7 +1,7 @@
 """Names of columns: which column of a table holds what."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rankfold.errors import UserError
@@ -91,6 +91,35 @@ def check_header(names: Sequence[str], file: str, hint: str) -> None:
     if all(re.fullmatch(r"-?\d+(\.\d*)?", name) for name in names):
         numbers = ",".join(names[:MAX_NAMES_SHOWN])
         raise UserError(f"the first line of {file} has no column names: {numbers}", hint=hint)
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names; a repeated one has its place behind it: ``tags``, ``tags [column 8]``."""
+    first = {name: place for place, name in reversed([*enumerate(names)])}
+    return [
+        name if first[name] == place else f"{name} [column {place + 1}]"
+        for place, name in enumerate(names)
+    ]
+
+
+def repeats(name: str, names: Iterable[str]) -> list[str]:
+    """The other columns of a text table that have this name in its first line."""
+    numbered = [other for other in names if other.startswith(f"{name} [column ")]
+    return [other for other in numbered if _unnumbered(other) == name]
+
+
+def check_repeated(chosen: Iterable[str], names: Iterable[str], table: str) -> None:
+    """A UserError if a column to read shares its name with another one."""
+    repeated = {_unnumbered(name) for name in names} - {None}
+    twice = next((name for name in chosen if name in repeated), None)
+    if twice is not None:
+        raise UserError(f"{table} has two columns named {twice!r}", hint="rename one of them")
+
+
+def _unnumbered(name: str) -> str | None:
+    """A name without its place; None if it has none."""
+    match = re.fullmatch(r"(.*) \[column \d+\]", name, re.DOTALL)
+    return None if match is None else match[1]
 
 
 def check_names(names: Sequence[str], table: str) -> None:

@@ -1,20 +1,24 @@
 """How text tables are written: encoding, separator, decimal mark, missing values, times."""
 
 import codecs
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
 
 from rankfold import storage
-from rankfold.data.read.files import base_suffix, open_binary
+from rankfold.data.read.files import base_suffix, lines, open_binary
 from rankfold.data.read.values import TEXT_TYPES, plain_number
 from rankfold.errors import UserError
 
 _ERRORS = ("#N/A", "#N/D", "#NV")  # of spreadsheets
 MISSING = ("", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "None", "\\N", *_ERRORS)
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_LINES_COMPARED = 10  # to detect the separator
 _BINARY = (".parquet", ".arrow", ".ipc", ".feather", ".npz", ".zip")
 
 
@@ -96,3 +100,32 @@ def decoded(path: Path, encoding: str | None, scratch: Path) -> Path:
             f"{path.name} is not {encoding} text: {error}", hint="name another --encoding"
         ) from None
     return copy
+
+
+def detect_separator(path: Path) -> str:
+    """The separator of the columns: that of the suffix, else the commonest in the first line.
+
+    Quoted text does not count. A space separates only where there is no other mark, since names of
+    columns contain spaces. They contain commas too: a suffix's separator gives way if its count
+    differs between the first lines while that of another mark does not.
+    """
+    filled = (text for _, text in lines(path) if text.strip())
+    first = "\n".join(islice(filled, _LINES_COMPARED))
+    unquoted = _QUOTED.sub("", first).split("\n")
+    counts = {mark: [line.count(mark) for line in unquoted] for mark in ",\t;| "}
+    usual = SEPARATORS.get(base_suffix(path), "")
+    if usual and (counts[usual][0] or _has_title(counts, usual)):
+        steady = [mark for mark in ",\t;|" if counts[mark][0] and len(set(counts[mark])) == 1]
+        if usual in steady or not steady:
+            return usual
+        return max(steady, key=lambda mark: counts[mark][0])
+    return max(counts, key=lambda mark: (mark != " " and counts[mark][0] > 0, counts[mark][0]))
+
+
+def _has_title(counts: Mapping[str, Sequence[int]], usual: str) -> bool:
+    """Whether the suffix's separator is in every line but the first, and nothing else fits."""
+    steady = any(marks[0] and len({*marks}) == 1 for marks in counts.values())
+    return len(counts[usual]) > 2 and all(counts[usual][1:]) and not steady
+
+
+_QUOTED = re.compile(r'(?<![^,\t;| \n])"(?:[^"]|"")*+(?:"|$)')  # at the beginning of a field

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankfold.data.read import in_memory, record_reader
-from rankfold.data.read.columns import NONE, choose, find_usual, listing
+from rankfold.data.read.columns import (
+    NONE,
+    check_repeated,
+    choose,
+    find_usual,
+    listing,
+    repeats,
+)
 from rankfold.data.read.files import base_suffix
 from rankfold.data.read.keyed_tables import (
     USUAL_NAMES,
@@ -27,7 +34,7 @@ from rankfold.data.read.keyed_tables import (
 )
 from rankfold.data.read.reading import LINE, ROWS_SHOWN, Reading, Taken
 from rankfold.data.read.results import Documents, TextTable
-from rankfold.data.read.tables import collect, holds_parquet, read_columns, row_lines
+from rankfold.data.read.tables import collect, holds_parquet, read_named, row_lines
 from rankfold.data.read.values import (
     TEXT_TYPES,
     canonical,
@@ -146,7 +153,7 @@ def _read(
     if _holds_lines(item, columns, header=header):
         schema = {_NUMBER: pl.Int64(), "text": pl.String(), "labels": pl.List(pl.String)}
         return pl.DataFrame(list(_lines(item, reading)), schema, orient="row")
-    return _select(read_columns(item, reading), name, columns, reading)
+    return _select(read_named(item, reading), name, columns, reading)
 
 
 def _row_lines(
@@ -242,6 +249,11 @@ def _select(
     """The chosen columns by role; rows with a missing key are recorded and dropped."""
     names = [column for column in frame.columns if column != LINE]
     key, text, labels = _choose(names, columns, name)
+    check_repeated((text, *([key] if key else [])), names, name)
+    if more := repeats(labels, names):
+        filled = pl.concat_list(labels, *more).list.eval(pl.element().filter(pl.element() != ""))
+        frame = frame.with_columns(filled).drop(more)
+        names = [column for column in names if column not in more]
     reading.columns.setdefault("candidate", labels)
     roles = {"key": key, "text": text, "labels": labels}
     reading.taken.append(Taken.of(name, names, roles, frame.head(ROWS_SHOWN)))

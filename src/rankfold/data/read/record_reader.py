@@ -6,7 +6,6 @@ It is slow. It reads all JSON lines, and CSV files that polars would refuse or m
 import io
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
@@ -16,14 +15,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
+from rankfold.data.read.columns import distinct
 from rankfold.data.read.files import base_suffix, lines, open_binary
 from rankfold.data.read.reading import LINE, Reading, spool
-from rankfold.errors import UserError
+from rankfold.errors import UserError, pluralize
 
 T = TypeVar("T")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 MAX_RECORD_LINES = 1000  # of one quoted field; then its quote counts as never closed
 NOT_UTF8 = "bytes that are not UTF-8"
+_RECORDS_COMPARED = 8  # with the column names
 STRAY, UNCLOSED = "a stray quote", "a quote that is never closed"
 
 Record = list[str] | str
@@ -128,11 +129,20 @@ def csv_head(path: Path, separator: str, *, header: bool) -> Head:
         return Head([f"column_{i}" for i in range(len(first))], line)
     plain = (re.sub(_SURROGATE, "\ufffd", name).strip() for name in first)
     names = [name or f"column_{i}" for i, name in enumerate(plain)]
-    counts = Counter(names)
-    twice = next((name for name in names if counts[name] > 1), None)
-    if twice is not None:
-        raise UserError(f"{path.name} has two columns named {twice!r}", hint="rename one of them")
-    return Head(names, line)
+    _check_width(names, path, separator)
+    return Head(distinct(names), line)
+
+
+def _check_width(names: Sequence[str], path: Path, separator: str) -> None:
+    """A UserError if the next records have twice as many fields, as below a title."""
+    after = islice(_records(path, separator), 1, 1 + _RECORDS_COMPARED)
+    widths = [len(record) for _, record in after if not isinstance(record, str)]
+    if len(widths) > 1 and 2 * len(names) <= widths[0] and len({*widths}) == 1:
+        raise UserError(
+            f"the first line of {path.name} names {pluralize(len(names), 'column')}, the next "
+            f"lines have {widths[0]}",
+            hint="remove the lines above the column names",
+        )
 
 
 def _csv_rows(

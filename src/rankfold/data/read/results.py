@@ -107,7 +107,18 @@ def check_common(table: KeyedTable | TextTable, keys: Vocabulary) -> None:
     """A UserError if a table has none of the keys."""
     if not bool((keys.find(table.keys) >= 0).any()):
         theirs, ours = (", ".join(map(repr, part.head(3))) for part in (table.keys, keys.keys))
+        column = _column_of_keys(table.values, keys) if isinstance(table, KeyedTable) else None
+        there = "" if column is None else f"; column {column!r} has those: put it first"
         raise UserError(
             f"{table.name} has no key in common with the data",
-            hint=f"its keys are {theirs}, ..., those of the data {ours}, ...",
+            hint=f"its keys are {theirs}, ..., those of the data {ours}, ...{there}",
         )
+
+
+def _column_of_keys(values: pl.DataFrame, keys: Vocabulary) -> str | None:
+    """The column with the most keys, if at least half of its rows have one."""
+    known = {column.name: keys.find(column.cast(pl.String)) >= 0 for column in values
+             if not column.dtype.is_nested()}  # fmt: skip
+    shares = {name: float(found.float().mean()) for name, found in known.items()}
+    best = max(shares, key=lambda name: shares[name], default=None)
+    return best if best is not None and shares[best] >= 0.5 else None

@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,20 +24,19 @@ from rankfold.data.read.columns import (
     PairColumns,
     check_header,
     check_names,
+    check_repeated,
     choose_columns,
     find_usual,
     listing,
 )
-from rankfold.data.read.dialect import words_of
-from rankfold.data.read.files import base_suffix, lines, open_binary
+from rankfold.data.read.dialect import detect_separator, words_of
+from rankfold.data.read.files import base_suffix, open_binary
 from rankfold.data.read.reading import LINE, ROWS_SHOWN, Reading, Taken
 from rankfold.errors import UserError
 
 T = TypeVar("T")
-SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 ARROW = (".arrow", ".ipc", ".feather")
 _BOM = "\ufeff"
-_LINES_COMPARED = 10  # to detect the separator
 _SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
 _NAMES_HINT = "add a line with the column names"
 _MALFORMED = {"grade": "not a number", "time": "neither a number nor a date"}
@@ -55,7 +53,10 @@ def read_table(
         if header and is_text(path) and columns.query is columns.candidate is None:
             hint = "use --no-header if it is a row, or --query-column and --candidate-column"
             check_header(names, path.name, hint)
-        return [name for name in choose_columns(names, columns, path.name) if name is not None]
+        chosen = choose_columns(names, columns, path.name)
+        taken = [name for name in chosen if name is not None]
+        check_repeated(taken, names, path.name)
+        return taken
 
     def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
         return _sink(raw, columns, path.name, reading, every)
@@ -105,6 +106,7 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
             raise UserError(
                 f"{path.name} has {problem}", hint=f"{listing(names)}; use --query-column NAME"
             )
+        check_repeated([name], names, path.name)
         return [name]
 
     def collect(raw: pl.LazyFrame) -> pl.Series:
@@ -116,6 +118,13 @@ def read_keys(path: Path, column: str | None, reading: Reading) -> pl.Series:
 
 def read_columns(path: Path, reading: Reading) -> pl.DataFrame:
     """All columns of one file, lines in ``LINE``; those of a text file as text."""
+    frame = read_named(path, reading)
+    check_repeated(frame.columns, frame.columns, path.name)
+    return frame
+
+
+def read_named(path: Path, reading: Reading) -> pl.DataFrame:
+    """The same where a name may occur more than once; see ``columns.repeats``."""
 
     def choose(names: Sequence[str]) -> Sequence[str]:
         if is_text(path):
@@ -133,7 +142,9 @@ def spool_columns(path: Path, pick: record_reader.Choose, reading: Reading) -> p
 
     def choose(names: Sequence[str]) -> Sequence[str]:
         check_header(names, path.name, _NAMES_HINT)
-        return pick(names)
+        picked = pick(names)
+        check_repeated(picked, names, path.name)
+        return picked
 
     def sink(raw: pl.LazyFrame) -> pl.LazyFrame:
         copy = reading.new_file()
@@ -166,7 +177,7 @@ def _scan(
         with readable(path.name, raw):
             numbered = raw.with_row_index(LINE, offset=1)
             return use(numbered.select(LINE, *choose_checked(_column_names(numbered))))
-    mark = reading.dialect.separator or separator(path)
+    mark = reading.dialect.separator or detect_separator(path)
     try:
         is_json = base_suffix(path) in record_reader.JSON_LINES  # one reader, so one rule
         fast = None if is_json else _scan_csv(path, mark, header=header)
@@ -185,7 +196,7 @@ def _scan(
 
 def row_lines(path: Path, reading: Reading) -> list[int]:
     """The line of each row of a text table, including rows that ``read_columns`` drops."""
-    return record_reader.row_lines(path, reading.dialect.separator or separator(path))
+    return record_reader.row_lines(path, reading.dialect.separator or detect_separator(path))
 
 
 def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
@@ -358,26 +369,3 @@ def _unreadable(table: str, error: BaseException) -> UserError:
         f"cannot read {table}: {first}",
         hint="is the file complete, and does its suffix match its format?",
     )
-
-
-def separator(path: Path) -> str:
-    """The separator of the columns: that of the suffix, else the commonest in the first line.
-
-    Quoted text does not count. A space separates only where there is no other mark, since names of
-    columns contain spaces. They contain commas too: a suffix's separator gives way if its count
-    differs between the first lines while that of another mark does not.
-    """
-    filled = (text for _, text in lines(path) if text.strip())
-    first = "\n".join(islice(filled, _LINES_COMPARED))
-    unquoted = _QUOTED.sub("", first).split("\n")
-    counts = {mark: [line.count(mark) for line in unquoted] for mark in ",\t;| "}
-    usual = SEPARATORS.get(base_suffix(path), "")
-    if usual and counts[usual][0]:
-        steady = [mark for mark in ",\t;|" if counts[mark][0] and len(set(counts[mark])) == 1]
-        if usual in steady or not steady:
-            return usual
-        return max(steady, key=lambda mark: counts[mark][0])
-    return max(counts, key=lambda mark: (mark != " " and counts[mark][0] > 0, counts[mark][0]))
-
-
-_QUOTED = re.compile(r'(?<![^,\t;| \n])"(?:[^"]|"")*+(?:"|$)')  # at the beginning of a field
