@@ -27,6 +27,9 @@ CONDITIONS = {
     "brand = 'acme' and not price > 50": lambda c: c % 3 == 0 and c % 7 > 0 and 19.99 + c <= 50,
     "brand in ('o''neil', 'other')": lambda c: c % 3 == 1,
     "brand is null or price is null": lambda c: c % 3 == 2 or c % 7 == 0,
+    "brand is not null and not (price < -1)": lambda c: c % 3 < 2 and c % 7 > 0,
+    "price not between 0 and 40 and -price < 0": lambda c: c % 7 > 0 and 19.99 + c > 40,
+    "brand not in ('acme') and (1 = 1)": lambda c: c % 3 == 1,
 }
 
 
@@ -53,6 +56,11 @@ def test_only_candidates_that_meet_a_condition_are_returned(
     [
         ("prize < 3", "there is no feature 'prize'"),
         ("price <", "cannot read the condition 'price <'"),
+        ("price < 1 and and brand = 'x'", "at \"and brand = 'x'\": a feature or a value"),
+        ("price = = 3", "at '= 3': a feature or a value"),
+        ("(price < 3 or )", "at '\\)': a feature"),
+        ("price not in (1, 2) and", "it ends too early"),
+        ("", "it ends too early, or is empty"),
         ("price", "is not true or false"),
         ("count(*) > 1", "there is no feature 'count'"),
         ("(select 1)", "there is no feature 'select'"),

@@ -263,6 +263,7 @@ def test_the_column_of_keys_of_the_prepared_data_names_new_rows(tmp_path: Path) 
         assert grader.predict(new)["query"].to_list() == ["p57", "p58", "p59"]
         assert grader.predict(new.drop("id"))["query"].to_list() == [0, 1, 2]
         assert grader.predict(new, key_column="age")["query"].to_list() == [57, 58, 59]
+        assert grader.predict(new, key_column="none")["query"].to_list() == [0, 1, 2]
 
 
 def test_search_hints_at_predict(grader: Grader) -> None:

@@ -30,6 +30,8 @@ _TOKEN = re.compile(
 _WORDS = frozenset(
     ["and", "or", "not", "in", "between", "like", "ilike", "is", "null", "true", "false"]
 )
+_OPERANDS = frozenset(["null", "true", "false", ")"])
+_AFTER_NOT = frozenset(["in", "between", "like", "ilike"])  # as in: a not in (1, 2)
 
 
 class Conditions:
@@ -82,7 +84,7 @@ def _matching(table: pl.DataFrame, condition: str) -> Tensor:
 
 def _check(condition: str, names: Collection[str], hint: str) -> None:
     """A UserError for anything but names of features, values, comparisons and arithmetic."""
-    place, was_operand = 0, False
+    place, was_operand, needs_operand = 0, False, True
     while place < len(condition.rstrip()):
         token = _TOKEN.match(condition, place)
         if token is None:
@@ -96,11 +98,29 @@ def _check(condition: str, names: Collection[str], hint: str) -> None:
         if is_name and name not in names:
             raise UserError(f"there is no feature {name!r}", hint=hint)
         is_operand = is_name or token["value"] is not None
+        if needs_operand and _follows_operand(word, token["sign"]):
+            raise UserError(
+                f"cannot read the condition {condition!r} at {condition[place:].strip()[:20]!r}: "
+                "a feature or a value should stand before it",
+                hint=hint,
+            )
         if was_operand and (is_operand or token["sign"] == "("):  # a call, or a typed text
             raise UserError(
                 f"cannot read the condition {condition!r}: it may not call functions", hint=hint
             )
         place, was_operand = token.end(), is_operand
+        needs_operand = not is_operand and (word or token["sign"] or "").lower() not in _OPERANDS
+    if needs_operand:
+        raise UserError(
+            f"cannot read the condition {condition!r}: it ends too early, or is empty", hint=hint
+        )
+
+
+def _follows_operand(word: str | None, sign: str | None) -> bool:
+    """Whether a token needs a feature or a value before it."""
+    if word is not None:
+        return word.lower() in _WORDS - _OPERANDS - {"not", *_AFTER_NOT}
+    return sign is not None and sign not in "(+-"
 
 
 def to_table(features: Features) -> pl.DataFrame:

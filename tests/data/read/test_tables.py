@@ -235,6 +235,16 @@ def test_column_named_twice_is_refused(tmp_path: Path, reading: Reading) -> None
     assert read(tmp_path / "t.csv", reading) == [("1", "2")]
 
 
+@pytest.mark.parametrize(("name", "word"), [("t.xlsx", "CSV"), ("t.sqlite", "export")])
+def test_files_of_other_programs_are_refused_with_a_way(
+    name: str, word: str, tmp_path: Path, reading: Reading
+) -> None:
+    (tmp_path / name).write_bytes(b"PK\x03\x04user,item\n1,2\n")
+    with pytest.raises(UserError, match=f"cannot read {name}") as error:
+        read(tmp_path / name, reading)
+    assert word in error.value.hint
+
+
 def test_first_line_of_numbers_is_not_a_header(tmp_path: Path, reading: Reading) -> None:
     (tmp_path / "t.csv").write_text("1,2\n3,4\n")
     with pytest.raises(UserError, match=r"first line of t\.csv has no column names: 1,2") as error:

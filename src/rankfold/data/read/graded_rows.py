@@ -15,7 +15,7 @@ import torch
 
 from rankfold.data.read import arrays, images, in_memory, keel
 from rankfold.data.read.bad_rows import BadRows
-from rankfold.data.read.columns import USUAL_NAMES, find_usual, listing
+from rankfold.data.read.columns import NONE, USUAL_NAMES, find_usual, listing
 from rankfold.data.read.files import expand, home_of
 from rankfold.data.read.reading import LINE, ROWS_SHOWN, Reading, Taken
 from rankfold.data.read.results import RawRows
@@ -43,7 +43,7 @@ class RowOptions(NamedTuple):
     """How to read graded rows."""
 
     grade_column: str | None = None  # None: as the format defines
-    key_column: str | None = None  # not a feature unless it is in ``wanted``
+    key_column: str | None = None  # not a feature unless it is in ``wanted``; ``none``: no column
     shape: images.ImageShape | None = None  # of image files
     numbered: bool = False  # rows without a key get their number as key
     wanted: Collection[str] = ()  # columns that a model takes
@@ -145,6 +145,8 @@ def check_not_empty(rows: RawRows, bad: BadRows) -> None:
 
 def read(item: Any, options: RowOptions, reading: Reading) -> RawRows:
     """All rows of one input: a path, image files, a table in memory, or arrays by name."""
+    if options.key_column == NONE:
+        options = options._replace(key_column=None, usual_key=None)
     if isinstance(item, images.Album):
         return _from_album(item, options, reading)
     if isinstance(item, Path):

@@ -38,6 +38,16 @@ T = TypeVar("T")
 ARROW = (".arrow", ".ipc", ".feather")
 _BOM = "\ufeff"
 _SPOOL_GROUP = 2**16  # rows of a temporary file that are read at once
+_OF_PROGRAMS = {
+    **dict.fromkeys(
+        (".xlsx", ".xlsm", ".xls", ".ods"),
+        "save the sheet as CSV; in Python, read it with pandas or polars and pass the table",
+    ),
+    **dict.fromkeys(
+        (".db", ".sqlite", ".sqlite3", ".duckdb"),
+        "export the table to Parquet or CSV; in Python, pass the result of a query as a table",
+    ),
+}
 _NAMES_HINT = "add a line with the column names"
 _MALFORMED = {"grade": "not a number", "time": "neither a number nor a date"}
 
@@ -171,6 +181,8 @@ def _scan(
         check_names(names, path.name)
         return choose(names)
 
+    if base_suffix(path) in _OF_PROGRAMS:
+        raise UserError(f"cannot read {path.name}", hint=_OF_PROGRAMS[base_suffix(path)])
     if not is_text(path):
         with readable(path.name):
             raw = _scan_binary(path, reading)
