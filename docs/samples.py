@@ -123,6 +123,7 @@ def clinic(rng: random.Random, folder: Path) -> None:
     rows = [case(rng) for _ in range(1600)]
     pl.DataFrame(rows[:1500]).write_csv(folder / "cases.csv")
     pl.DataFrame(rows[1500:]).drop("stage").write_csv(folder / "new-cases.csv")
+    pl.DataFrame([case(rng) for _ in range(300)]).write_csv(folder / "last-month.csv")
 
 
 def case(rng: random.Random) -> dict[str, Any]:
