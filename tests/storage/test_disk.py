@@ -15,6 +15,7 @@ from folders import names, write
 
 from rankfold import storage
 from rankfold.errors import UserError
+from rankfold.storage import disk
 
 
 def write_table(path: Path) -> None:
@@ -86,6 +87,32 @@ def test_scratch_folders_of_killed_processes_are_removed(
     finally:
         os.close(handle)
     assert names(tmp_path) == {running.name}
+
+
+@pytest.mark.parametrize("sweep", ["removed", "locked"])
+def test_a_new_folder_that_another_process_takes_for_stale_is_made_again(
+    sweep: str, tmp_path: Path
+) -> None:
+    made: list[Path] = []
+    handles: list[int] = []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        folder.mkdir()
+        if len(made) > 1:
+            return
+        if sweep == "removed":
+            disk.remove_stale(tmp_path / "out")
+        else:
+            handles.append(os.open(folder, os.O_RDONLY))
+            fcntl.flock(handles[0], fcntl.LOCK_EX)
+
+    with disk.beside(tmp_path / "out", make) as folder:
+        assert folder.is_dir()
+        assert made.index(folder) == 1
+    assert names(tmp_path) == set()
+    for handle in handles:
+        os.close(handle)
 
 
 @pytest.mark.parametrize("path", ["/", ".."])

@@ -26,6 +26,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MARK = re.compile(r"\.writing-[0-9a-f]{16}")  # the end of a temporary name
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
+_ATTEMPTS = 10  # to make a temporary file or folder and to lock it
 _HELD: ContextVar[frozenset[tuple[int, int]]] = ContextVar("_HELD", default=frozenset())
 
 
@@ -184,15 +185,24 @@ def scratch() -> Iterator[Path]:
 
 @contextmanager
 def beside(path: Path, make: Callable[[Path], Any]) -> Iterator[Path]:
-    """A new file or folder beside ``path``, locked; removed at the end unless it was renamed."""
+    """A new file or folder beside ``path``, locked; removed at the end unless it was renamed.
+
+    Before it is locked, another process may take it for stale. Then a new one is made.
+    """
     remove_stale(path)
-    temporary = new_name(path.parent, f".{path.name}")
-    make(temporary)
-    try:
-        with _lock(temporary, temporary):
-            yield temporary
-    finally:
-        _remove(temporary)
+    with ExitStack() as stack:
+        for left in reversed(range(_ATTEMPTS)):
+            temporary = new_name(path.parent, f".{path.name}")
+            make(temporary)
+            stack.callback(_remove, temporary)
+            try:
+                stack.enter_context(_lock(temporary, temporary))
+            except (FileNotFoundError, UserError):
+                if left == 0:
+                    raise
+            else:
+                break
+        yield temporary
 
 
 def remove_stale(path: Path) -> None:
