@@ -17,6 +17,16 @@ class Done(NamedTuple):
 Command = Callable[..., Done]
 
 
+def assert_refused(done: Done, message: str, hint: str) -> None:
+    """The command ended with one error and one hint, and without output."""
+    assert (done.code, done.out) == (2, ""), done.err
+    before, _, said = done.err.rpartition("error: ")
+    assert "error" not in before
+    error, _, advice = (" ".join(part.split()) for part in said.partition("\nhint: "))
+    assert message in error
+    assert hint in advice
+
+
 @pytest.fixture
 def rankfold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     def run(*words: object) -> Done:

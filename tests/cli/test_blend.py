@@ -1,13 +1,11 @@
 """``rankfold blend``: what it prints and writes, and its errors."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-Command = Callable[..., Any]
+from commands import Command
 
 
 @pytest.fixture

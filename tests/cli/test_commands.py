@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from commands import Command, assert_refused
 from rankings import assert_same_keys, ranking_of, ranking_of_json
 
 from rankfold.cli import COMMANDS
@@ -17,8 +17,6 @@ from rankfold.data import prepare as preparing
 from rankfold.index import INDEXES
 from rankfold.tasks import fit as fitting
 from rankfold.tasks.diagnose import DIAGNOSES
-
-Command = Callable[..., Any]
 
 
 def test_prepare_prints_what_it_read_and_dropped(
@@ -247,14 +245,7 @@ def test_invalid_input_gets_one_error_with_a_hint(
     hint: str,
 ) -> None:
     monkeypatch.chdir(model.parent)
-    done = rankfold(*words)
-    assert done.code == 2
-    assert done.out == ""
-    progress, _, said = done.err.strip().rpartition("error: ")
-    assert "error" not in progress
-    error, _, advice = said.partition("\nhint: ")
-    assert message in error
-    assert hint in advice
+    assert_refused(rankfold(*words), message, hint)
     assert not (model.parent / "d").exists()
     assert not (model.parent / "m").exists()
 

@@ -2,17 +2,15 @@
 
 import json
 import shlex
-from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import Command
 
 from rankfold.cli import compare
 from rankfold.tasks.options import CompareOptions
 
-Command = Callable[..., Any]
 OWN = {"data", "methods", "set", "dry_run", "json", "quiet"}  # not options of Python
 
 

@@ -1,19 +1,18 @@
 """``rankfold diagnose``: two files, a table for people, one document for programs."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import torch
+from commands import Command, assert_refused
 from linear_grades import data_of
 
 from rankfold.data import folder
 from rankfold.tasks.diagnose import diagnose
 
-Command = Callable[..., Any]
 SHORT = "not enough memory to diagnose"
 SMALL = ("--set", "epochs=2", "--set", "width=4", "--set", "rows=20")
 
@@ -86,9 +85,7 @@ def test_errors_have_hints(
     rankfold: Command, data: Path, tmp_path: Path, words: Any, message: str, hint: str
 ) -> None:
     done = rankfold("diagnose", *(word.format(data=data) for word in words), "--out", tmp_path)
-    assert done.code == 2
-    assert message in done.err
-    assert hint in done.err.split("hint: ")[1]
+    assert_refused(done, message, hint)
     assert not list(tmp_path.glob("*.json"))
 
 

@@ -1,15 +1,13 @@
 """``--dry-run`` writes nothing, refuses what the command refuses, and says what is known."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Command
 
 import rankfold as rf
-
-Command = Callable[..., Any]
 
 
 def contents(folder: Path) -> dict[Path, bytes | None]:

@@ -1,12 +1,9 @@
 """Names from files and keys are shown as they are, and never steer the terminal."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
-
-Command = Callable[..., Any]
+from commands import Command
 
 
 def test_keys_with_brackets_are_shown_unchanged(rankfold: Command, tmp_path: Path) -> None:

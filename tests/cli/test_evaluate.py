@@ -1,13 +1,11 @@
 """``rankfold evaluate``: propensities and strata."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from commands import Command
 
 import rankfold as rf
-
-Command = Callable[..., Any]
 
 
 def test_propensities_are_in_the_document(rankfold: Command, model: Path) -> None:

@@ -1,21 +1,18 @@
 """The command ``evaluate`` on a model of graded rows."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 import torch
+from commands import Command
 from linear_grades import data_of, grader_of
 
 import rankfold as rf
 from rankfold.data import folder
 from rankfold.models.grader import FITTED
-
-Command = Callable[..., Any]
 
 
 def model_with_train_thresholds(graded: Path) -> Path:

@@ -1,17 +1,15 @@
 """Features on the command line: from a table of items to new candidates in a ranking."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from commands import Command, assert_refused
 from planted import informed_groups
 
 import rankfold as rf
 
-Command = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("extra_methods")
 
 
@@ -114,10 +112,7 @@ def test_invalid_input_gets_an_error_with_a_hint(
         (("extend", informed, "nowhere.csv"), "no file nowhere.csv", ""),
         (("extend", informed, items, "--key-column", "x"), "no column 'x'", "group, item, size"),
     ):
-        done = rankfold(*words)
-        assert done.code == 2
-        assert message in done.err
-        assert f"hint: {hint}" in done.err or hint in done.err.partition("hint: ")[2]
+        assert_refused(rankfold(*words), message, hint)
     assert "31 candidates" in rankfold("info", informed).err
 
 

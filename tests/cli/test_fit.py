@@ -1,18 +1,16 @@
 """The command ``fit``."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
+from commands import Command
 from rankings import assert_same_keys, ranking_of_json
 
 from rankfold.tasks.fit.progress import reporter
 from rankfold.training.early_stopping import History
 from rankfold.types import Model, Step
 
-Command = Callable[..., Any]
 MODEL = Model("none", {}, {})
 
 

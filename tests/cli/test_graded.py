@@ -1,15 +1,12 @@
 """Graded rows on the command line: prepare, info, verify."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-
-Command = Callable[..., Any]
+from commands import Command
 
 
 @pytest.fixture

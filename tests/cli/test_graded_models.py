@@ -1,18 +1,15 @@
 """The commands on a model of graded rows."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from commands import Command, assert_refused
 from linear_grades import NAMES, data_of, grader_of
 
 import rankfold as rf
-
-Command = Callable[..., Any]
 
 
 def test_predict_writes_scores_and_grades(rankfold: Command, graded: Path) -> None:
@@ -150,11 +147,7 @@ def test_invalid_input_gets_one_error_with_a_hint(
     hint: str,
 ) -> None:
     monkeypatch.chdir(graded)
-    done = rankfold(*words)
-    assert (done.code, done.out) == (2, "")
-    error, _, advice = done.err.rpartition("error: ")[2].partition("\nhint: ")
-    assert message in error
-    assert hint in advice
+    assert_refused(rankfold(*words), message, hint)
     assert not (graded / "x.parquet").exists()
 
 

@@ -1,18 +1,16 @@
 """``--import``: methods and encoders of modules that rankfold does not know."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 import torch
+from commands import Command
 
 from rankfold.encoders.rows import ROW_ENCODERS
 from rankfold.models.imports import imported
 
-Command = Callable[..., Any]
 MODULE = """
 from rankfold.encoders.rows import ROW_ENCODERS, Linear
 ROW_ENCODERS["home-made"] = Linear

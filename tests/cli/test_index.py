@@ -1,16 +1,13 @@
 """``rankfold index`` writes an index into the model's folder; other commands use it."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import Command, assert_refused
 from rankings import assert_same_keys, ranking_of, ranking_of_json
 
 from rankfold.models.ranking import Ranking
-
-Command = Callable[..., Any]
 
 
 def test_an_index_is_built_shown_and_used(rankfold: Command, model: Path) -> None:
@@ -55,10 +52,7 @@ def test_invalid_input_gets_an_error_with_a_hint(
     rankfold: Command, model: Path, words: tuple[str, ...], message: str, hint: str
 ) -> None:
     before = (model / "manifest.json").read_bytes()
-    done = rankfold("index", model, *words)
-    assert done.code == 2
-    assert message in done.err
-    assert hint in done.err
+    assert_refused(rankfold("index", model, *words), message, hint)
     assert (model / "manifest.json").read_bytes() == before
 
 

@@ -4,13 +4,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-Command = Callable[..., Any]
+from commands import Command
 
 # A shell may have started the tests with Ctrl-C ignored. The command is ready at its first import:
 # Ctrl-C cannot be handled while the interpreter itself starts.

@@ -1,10 +1,8 @@
 """What ``prepare`` says about the columns it took, and which folders it replaces."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Command = Callable[..., Any]
+from commands import Command
 
 
 def test_columns_and_three_rows_are_shown(rankfold: Command, ratings: Path, tmp_path: Path) -> None:

@@ -3,16 +3,13 @@
 import shutil
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import Command
 
 from rankfold.serve.limits import Limits
 from rankfold.serve.server import Settings
-
-Command = Callable[..., Any]
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from commands import Command, assert_refused
 
-Command = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("extra_methods")
 TOPICS = ["red apples", "blue Äther", "green tea"]
 
@@ -183,11 +181,7 @@ def test_invalid_input_gets_an_error_with_a_hint(
     assert rankfold("fit", "overlap", "data", "--out", "own").code == 0
     (work / "p.csv").write_text("query,candidate\na,x\nb,y\na,y\n")
     assert rankfold("prepare", "p.csv", "--out", "table", "--split", "1,0,0").code == 0
-    done = rankfold(*words)
-    assert done.code == 2, done.err
-    output = " ".join(done.err.split())
-    assert message in output
-    assert hint in output.partition("hint: ")[2]
+    assert_refused(rankfold(*words), message, hint)
 
 
 def test_a_damaged_model_is_refused(rankfold: Command, work: Path) -> None:

@@ -1,15 +1,12 @@
 """Texts on the command line: prepare, info, verify."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import Command
 
 from rankfold.data import folder
-
-Command = Callable[..., Any]
 
 
 @pytest.fixture

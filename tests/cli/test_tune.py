@@ -3,16 +3,15 @@
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Command
 
 import rankfold as rf
 from rankfold.cli import tune as command
 
-Command = Callable[..., Any]
 FEW = ("--set", "width=4", "--set", "sweeps=2")
 
 
