@@ -1,6 +1,9 @@
 """Data with planted groups, for tests of whole methods."""
 
+from typing import Any
+
 import polars as pl
+import pytest
 import torch
 
 import rankfold as rf
@@ -19,6 +22,11 @@ def groups(seed: int = 0, m: int = 120, n: int = 60, *, graded: bool = False) ->
     return pl.DataFrame(columns)
 
 
+RG2_SETTINGS = (
+    "query_exponent", "candidate_exponent", "rank", "threshold", "discount", "tail_weight",
+    "popularity",
+)  # fmt: skip
+RG2_QUICK: dict[str, Any] = {"width": 12, "tolerance": 1e-3}
 NEWCOMER = 500  # a query with features and no pairs
 
 
@@ -31,6 +39,11 @@ def informed_groups() -> Dataset:
 
 def split_groups(seed: int = 0, *, graded: bool = False) -> Dataset:
     return rf.prepare(groups(seed, graded=graded))
+
+
+@pytest.fixture(scope="module", name="data")
+def split_data() -> Dataset:
+    return split_groups()
 
 
 def dense(rows: Interactions) -> torch.Tensor:

@@ -4,11 +4,35 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import pytest
 import torch
 
+import rankfold as rf
+
 WORDS = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"]
+TOPICS = 6
 _MODULES = "sentence_transformers.models"
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+
+
+def documents(n: int = 60) -> pl.DataFrame:
+    """Each label is named by a word of its topic; a document has words of a topic."""
+    rng = torch.Generator().manual_seed(0)
+    rows = []
+    for number in range(n):
+        topic = number % TOPICS
+        drawn = torch.randint(0, 8, (6,), generator=rng).tolist()
+        text = " ".join(WORDS[10 * topic + word] for word in drawn)
+        rows.append({"id": f"d{number}", "text": text, "labels": [WORDS[10 * topic]]})
+    return pl.DataFrame(rows)
+
+
+@pytest.fixture(scope="module", name="data")
+def documents_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("topics") / "data"
+    rf.prepare(documents(), out=path, format="texts", query_column="id")
+    return path
 
 
 def save_tokenizer(folder: Path, *, decoder: bool = False, max_length: int = 32) -> None:

@@ -36,6 +36,16 @@ def prepared(**options: Any) -> Dataset:
     return rf.prepare(documents(), **how)
 
 
+@pytest.fixture(scope="module", name="data")
+def text_data() -> Dataset:
+    return prepared()
+
+
+@pytest.fixture(name="ranker")
+def words_ranker(data: Dataset) -> Ranker:
+    return rf.fit("words", data)
+
+
 def tokens(data: Dataset, *texts: str) -> Texts:
     assert data.tokenizer is not None
     return tokenise(data.tokenizer, texts)

@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 import torch
 from text_models import LABELS, TOPICS, chosen_by, prepared
+from text_models import text_data as text_data
+from text_models import words_ranker as words_ranker
 
 import rankfold as rf
 from rankfold.errors import UserError
@@ -15,16 +17,6 @@ from rankfold.tasks.update import extend, forget
 from rankfold.types import Dataset
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
-
-
-@pytest.fixture(scope="module")
-def data() -> Dataset:
-    return prepared()
-
-
-@pytest.fixture
-def ranker(data: Dataset) -> Ranker:
-    return rf.fit("words", data)
 
 
 # ---------------------------------------------------------------------------------- candidates

@@ -10,6 +10,8 @@ import pytest
 import torch
 from rankings import assert_same_keys
 from text_models import BOTH, as_bags, chosen_by, documents, popular, prepared, tokens
+from text_models import text_data as text_data
+from text_models import words_ranker as words_ranker
 
 import rankfold as rf
 from rankfold import storage
@@ -24,16 +26,6 @@ from rankfold.tasks.update import fit_and_add, forget
 from rankfold.types import Dataset, Model, Opened, Texts
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
-
-
-@pytest.fixture(scope="module")
-def data() -> Dataset:
-    return prepared()
-
-
-@pytest.fixture
-def ranker(data: Dataset) -> Ranker:
-    return rf.fit("words", data)
 
 
 # ---------------------------------------------------------------------------------- answers

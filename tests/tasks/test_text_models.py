@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 import torch
 from text_models import BOTH, TOPICS, as_bags, prepared
+from text_models import text_data as text_data
+from text_models import words_ranker as words_ranker
 
 import rankfold as rf
 from rankfold.errors import UserError
@@ -19,16 +21,6 @@ from rankfold.tasks.predict import predict
 from rankfold.types import Dataset, Vocabulary
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
-
-
-@pytest.fixture(scope="module")
-def data() -> Dataset:
-    return prepared()
-
-
-@pytest.fixture
-def ranker(data: Dataset) -> Ranker:
-    return rf.fit("words", data)
 
 
 # ---------------------------------------------------------------------------------- fitting

@@ -6,7 +6,8 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from planted import split_groups
+from planted import RG2_QUICK, RG2_SETTINGS, split_groups
+from planted import split_data as split_data
 
 import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
@@ -21,22 +22,9 @@ from rankfold.solvers.path import PathPoint
 from rankfold.training.early_stopping import validation_score
 from rankfold.types import Dataset, Model, Run, from_pairs
 
-SETTINGS = (
-    "query_exponent", "candidate_exponent", "rank", "threshold", "discount", "tail_weight",
-    "popularity",
-)  # fmt: skip
-
-
-OPTIONS: dict[str, Any] = {"width": 12, "tolerance": 1e-3}
-
-
-@pytest.fixture(scope="module")
-def data() -> Dataset:
-    return split_groups()
-
 
 def point(entry: Any) -> tuple[float, ...]:
-    return tuple(entry[name] for name in SETTINGS)
+    return tuple(entry[name] for name in RG2_SETTINGS)
 
 
 def without_validation(data: Dataset) -> Dataset:
@@ -56,7 +44,7 @@ def fold_in(model: Model, data: Dataset) -> torch.Tensor:
 def test_a_point_as_good_as_the_best_of_the_path_is_chosen(seed: int) -> None:
     """All validation queries score the path here, so no other set of them can decide."""
     data = split_groups(seed)
-    model = rf.fit("rg2", data, **OPTIONS).model
+    model = rf.fit("rg2", data, **RG2_QUICK).model
     path = {point(entry): entry for entry in model.notes["path"]}
     assert model.notes["chosen_by"] == "validation"
     chosen = path[point(model.config)]
@@ -83,25 +71,25 @@ def test_the_choice_is_the_mean_of_points_that_cannot_be_told_apart() -> None:
 
 
 def test_scores_of_the_path_are_those_of_the_models_at_its_points(data: Dataset) -> None:
-    model = rf.fit("rg2", data, **OPTIONS).model
+    model = rf.fit("rg2", data, **RG2_QUICK).model
     path = model.notes["path"]
     assert len({entry["candidate_exponent"] for entry in path}) > 1
     for entry in path[:: len(path) // 8]:
-        settings = {name: entry[name] for name in SETTINGS}
-        alone = rf.fit("rg2", data, **OPTIONS, **settings)
+        settings = {name: entry[name] for name in RG2_SETTINGS}
+        alone = rf.fit("rg2", data, **RG2_QUICK, **settings)
         result = rf.evaluate(alone, data, split="validation", metrics=["ndcg@10"])["ndcg@10"]
         assert result == pytest.approx(entry["score"], abs=2e-3)
 
 
 def test_no_neighbour_of_the_best_point_of_the_path_is_better(data: Dataset) -> None:
     """All validation queries score the path here. No point is listed twice."""
-    path = rf.fit("rg2", data, **OPTIONS).model.notes["path"]
+    path = rf.fit("rg2", data, **RG2_QUICK).model.notes["path"]
     scores = {point(entry): entry["score"] for entry in path}
     assert len(scores) == len(path)
     pairs = {entry[:2] for entry in scores}
     assert {(-0.375, 0.35), (-0.25, 0.35)} <= pairs <= set(EXPONENTS)
     best = max(scores, key=scores.__getitem__)
-    grid = PathGrid.of(0, OPTIONS["width"], Config())
+    grid = PathGrid.of(0, RG2_QUICK["width"], Config())
     top = grid.nearest(PathPoint(0, *best[2:]))  # the best may be a mean of points of the grid
     for other in (*grid.mixes(top), *grid.solutions(top), *grid.priors(top)):
         assert scores[(*best[:2], *other[1:])] <= scores[best]
@@ -174,21 +162,21 @@ def test_neighbours_of_the_winner_by_many_queries_are_tried(
         return {one: heights[one.place] + noise * (-1) ** one.place for one in points}
 
     monkeypatch.setattr(PathScores, "measure", measure)
-    model = rf.fit("rg2", data, **OPTIONS, path_queries=8).model
+    model = rf.fit("rg2", data, **RG2_QUICK, path_queries=8).model
     pairs = {entry[:2] for entry in map(point, model.notes["path"])}
     assert pairs == set(EXPONENTS[1:])
     assert point(model.config)[:2] == EXPONENTS[4]
 
 
 def test_path_is_scored_on_a_sample_of_the_validation_queries(data: Dataset) -> None:
-    few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
-    many = rf.fit("rg2", data, **OPTIONS).model.notes["path"]
+    few = rf.fit("rg2", data, **RG2_QUICK, path_queries=10).model.notes["path"]
+    many = rf.fit("rg2", data, **RG2_QUICK).model.notes["path"]
     errors = [max(entry["error"] for entry in path) for path in (few, many)]
     assert errors[0] > 2 * errors[1] > 0
 
 
 def test_close_points_are_scored_on_further_queries(data: Dataset) -> None:
-    few = rf.fit("rg2", data, **OPTIONS, path_queries=10).model.notes["path"]
+    few = rf.fit("rg2", data, **RG2_QUICK, path_queries=10).model.notes["path"]
     errors = sorted(entry["error"] for entry in few)
     assert errors[-1] > 1.5 * errors[0]  # of 10 queries and of 80
 
@@ -207,7 +195,7 @@ def test_close_points_are_scored_on_further_queries(data: Dataset) -> None:
     ids=lambda given: ",".join(given),
 )
 def test_given_settings_stay_and_the_rest_is_selected(data: Dataset, given: dict[str, Any]) -> None:
-    model = rf.fit("rg2", data, **OPTIONS, **given).model
+    model = rf.fit("rg2", data, **RG2_QUICK, **given).model
     for name, value in given.items():
         assert model.config[name] == value
         assert {entry[name] for entry in model.notes["path"]} == {value}
@@ -225,7 +213,7 @@ def test_given_settings_stay_and_the_rest_is_selected(data: Dataset, given: dict
 def test_exponent_off_the_grid_uses_the_default_of_the_other(
     data: Dataset, given: dict[str, float], other: str
 ) -> None:
-    model = rf.fit("rg2", data, **OPTIONS, **given).model
+    model = rf.fit("rg2", data, **RG2_QUICK, **given).model
     assert {entry[other] for entry in model.notes["path"]} == {DEFAULTS[other]}
 
 
@@ -233,14 +221,14 @@ def test_exponent_off_the_grid_uses_the_default_of_the_other(
 def test_rank_is_that_of_the_vectors(data: Dataset, popularity: float) -> None:
     """Popularity is one more column."""
     columns = 5 + (popularity > 0)
-    tensors = rf.fit("rg2", data, **OPTIONS, rank=5, popularity=popularity).model.tensors
+    tensors = rf.fit("rg2", data, **RG2_QUICK, rank=5, popularity=popularity).model.tensors
     assert tensors["queries"].shape == (120, columns)
     assert tensors["candidates"].shape == (60, columns)
 
 
 def test_popularity_adds_the_root_of_counts_to_the_scores(data: Dataset) -> None:
     """At weight 1 it has the mean square of the factors' scores."""
-    options = {**OPTIONS, "rank": 6, "threshold": 0.0, "discount": 0.15, "tail": "none"}
+    options = {**RG2_QUICK, "rank": 6, "threshold": 0.0, "discount": 0.15, "tail": "none"}
     options |= {"query_exponent": -0.375, "candidate_exponent": 0.35}
     plain, more = (rf.fit("rg2", data, **options, popularity=w).model.tensors for w in (0.0, 1.0))
     scores, mixed = (t["queries"].double() @ t["candidates"].T.double() for t in (plain, more))
@@ -289,7 +277,7 @@ def test_without_validation_given_settings_stay(data: Dataset) -> None:
 def test_grades_count_only_with_weights_grade() -> None:
     data = split_groups(graded=True)
     ignored, counted = (
-        rf.fit("rg2", data, **OPTIONS, weights=how, rank=6, threshold=0.0, discount=0.0).model
+        rf.fit("rg2", data, **RG2_QUICK, weights=how, rank=6, threshold=0.0, discount=0.0).model
         for how in ("none", "grade")
     )
     scores = [
@@ -297,14 +285,14 @@ def test_grades_count_only_with_weights_grade() -> None:
     ]
     assert float((scores[0] - scores[1]).norm()) > 0.1 * float(scores[0].norm())
     ones = replace(data, train=replace(data.split("train"), grades=None))
-    ungraded = rf.fit("rg2", ones, **OPTIONS, rank=6, threshold=0.0, discount=0.0).model
+    ungraded = rf.fit("rg2", ones, **RG2_QUICK, rank=6, threshold=0.0, discount=0.0).model
     assert torch.equal(ungraded.tensors["queries"], ignored.tensors["queries"])
 
 
 @pytest.mark.parametrize(("weights", "popularity"), [("none", 0.0), ("grade", 0.5)])
 def test_fold_in_gives_the_trained_rows(weights: str, popularity: float) -> None:
     data = split_groups(graded=True)
-    model = rf.fit("rg2", data, **OPTIONS, weights=weights, popularity=popularity).model
+    model = rf.fit("rg2", data, **RG2_QUICK, weights=weights, popularity=popularity).model
     torch.testing.assert_close(fold_in(model, data), model.tensors["queries"], rtol=1e-6, atol=1e-6)
     ones = replace(data.split("train"), grades=None)
     equal = torch.allclose(fold_in(model, replace(data, train=ones)), model.tensors["queries"])
@@ -313,7 +301,7 @@ def test_fold_in_gives_the_trained_rows(weights: str, popularity: float) -> None
 
 def test_noted_score_is_that_of_the_selected_point(data: Dataset) -> None:
     """Others may have a higher one, on fewer queries."""
-    notes = (model := rf.fit("rg2", data, path_queries=9, **OPTIONS).model).notes
+    notes = (model := rf.fit("rg2", data, path_queries=9, **RG2_QUICK).model).notes
     (mine,) = [entry for entry in notes["path"] if point(entry) == point(model.config)]
     assert notes["score"] == mine["score"]
     assert validation_score(notes) == mine["score"]
@@ -323,7 +311,7 @@ def test_validation_split_without_pairs_counts_as_none(data: Dataset) -> None:
     none = torch.zeros(0, dtype=torch.int64)
     rows = data.split("train")
     empty = from_pairs(none, none, None, (rows.n_queries, rows.n_candidates))
-    model = rf.fit("rg2", replace(data, validation=empty), **OPTIONS).model
-    without = rf.fit("rg2", without_validation(data), **OPTIONS).model
+    model = rf.fit("rg2", replace(data, validation=empty), **RG2_QUICK).model
+    without = rf.fit("rg2", without_validation(data), **RG2_QUICK).model
     assert dict(model.config) == dict(without.config)
     assert model.notes["chosen_by"] == "the defaults"

@@ -6,26 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from planted import split_groups
+from planted import RG2_QUICK, RG2_SETTINGS
+from planted import split_data as split_data
 
 import rankfold as rf
 from rankfold.training import checkpoint
 from rankfold.training.early_stopping import History
 from rankfold.types import Dataset, Model, Step, Vocabulary, from_pairs
-
-SETTINGS = (
-    "query_exponent", "candidate_exponent", "rank", "threshold", "discount", "tail_weight",
-    "popularity",
-)  # fmt: skip
-
-
-OPTIONS: dict[str, Any] = {"width": 12, "tolerance": 1e-3}
-
-
-@pytest.fixture(scope="module")
-def data() -> Dataset:
-    return split_groups()
-
 
 # ---------------------------------------------------------------------------- refit
 
@@ -39,18 +26,18 @@ def test_a_fit_with_the_chosen_settings_is_the_same_model(data: Dataset) -> None
 
 
 def test_refit_uses_the_chosen_settings_on_all_pairs(data: Dataset) -> None:
-    chosen = rf.fit("rg2", data, **OPTIONS).model.config
-    refitted = rf.fit("rg2", data, refit=True, **OPTIONS).model
+    chosen = rf.fit("rg2", data, **RG2_QUICK).model.config
+    refitted = rf.fit("rg2", data, refit=True, **RG2_QUICK).model
     assert refitted.config == chosen
     whole = data.split("train").union(data.split("validation"))
-    settings = {name: chosen[name] for name in SETTINGS}
-    expected = rf.fit("rg2", replace(data, train=whole, validation=None), **OPTIONS, **settings)
+    settings = {name: chosen[name] for name in RG2_SETTINGS}
+    expected = rf.fit("rg2", replace(data, train=whole, validation=None), **RG2_QUICK, **settings)
     for name, tensor in expected.model.tensors.items():
         assert torch.equal(refitted.tensors[name], tensor)
 
 
 def test_refit_keeps_the_note_that_validation_selected(data: Dataset) -> None:
-    notes = rf.fit("rg2", data, refit=True, **OPTIONS).model.notes
+    notes = rf.fit("rg2", data, refit=True, **RG2_QUICK).model.notes
     assert notes["chosen_by"] == "validation"
 
 
@@ -108,7 +95,7 @@ def passes_of(model: Model) -> list[int]:
 def test_resumed_after_any_step_is_bit_identical(
     data: Dataset, tmp_path: Path, *, refit: bool
 ) -> None:
-    options = {**OPTIONS, "refit": refit}
+    options = {**RG2_QUICK, "refit": refit}
     whole = rf.fit("rg2", data, **options).model
     last = max(passes_of(whole))
     assert last > 8  # a few passes for each of the exponents

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from pretrained_folders import WORDS, save_minilm
+from pretrained_folders import TOPICS, WORDS, documents, save_minilm
+from pretrained_folders import documents_folder as documents_folder
 from torch.nn.functional import normalize
 
 import rankfold as rf
@@ -19,26 +20,7 @@ from rankfold.errors import UserError
 from rankfold.models.ranker import Ranker
 from rankfold.types import Texts
 
-TOPICS = 6
 QUICK = {"batch_size": 16, "pool": 12, "joint_epochs": 2}
-
-
-def documents(n: int = 60) -> pl.DataFrame:
-    rng = torch.Generator().manual_seed(0)
-    rows = []
-    for number in range(n):
-        topic = number % TOPICS
-        drawn = torch.randint(0, 8, (6,), generator=rng).tolist()
-        text = " ".join(WORDS[10 * topic + word] for word in drawn)
-        rows.append({"id": f"d{number}", "text": text, "labels": [WORDS[10 * topic]]})
-    return pl.DataFrame(rows)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("given") / "data"
-    rf.prepare(documents(), out=path, format="texts", query_column="id")
-    return path
 
 
 def fitted(data: Any, encoder: str, **given: Any) -> Ranker:

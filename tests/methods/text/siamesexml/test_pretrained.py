@@ -12,6 +12,7 @@ import pytest
 import siamese_samples as samples
 import torch
 from pretrained_folders import WORDS, save_bert, save_minilm
+from pretrained_folders import documents_folder as documents_folder
 from typer.testing import CliRunner
 
 import rankfold as rf
@@ -26,27 +27,7 @@ from rankfold.types import Dataset
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-TOPICS = 6
 QUICK = {"batch_size": 16, "pool": 12, "joint_epochs": 1, "encoder_lr": 1e-3, "tokens_at_once": 99}
-
-
-def documents(n: int = 60) -> pl.DataFrame:
-    """Each label is named by a word of its topic; a document has words of a topic."""
-    rng = torch.Generator().manual_seed(0)
-    rows = []
-    for number in range(n):
-        topic = number % TOPICS
-        drawn = torch.randint(0, 8, (6,), generator=rng).tolist()
-        text = " ".join(WORDS[10 * topic + word] for word in drawn)
-        rows.append({"id": f"d{number}", "text": text, "labels": [WORDS[10 * topic]]})
-    return pl.DataFrame(rows)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pretrained") / "data"
-    rf.prepare(documents(), out=path, format="texts", query_column="id")
-    return path
 
 
 @pytest.fixture
