@@ -10,6 +10,7 @@ from torch import Tensor
 from rankfold.data.build import features
 from rankfold.data.build.row_hashes import hashes
 from rankfold.errors import pluralize
+from rankfold.metrics.graded import graded_values, parse_graded
 from rankfold.types import Columns, Graded
 
 SUSPICIOUS_AUC = 0.99  # an AUC of one column by itself from which on it is suspicious
@@ -17,6 +18,7 @@ _BINS = 256  # of a number, where its order does not matter
 _MIN_ROWS = 5  # of each side of a threshold: with fewer, a high AUC is chance
 _MIN_DISTINCT = 50  # fewer numbers may well be distinct by chance
 _PLACES_SHOWN = 3
+_AUC = parse_graded("auc")
 
 
 # ---------------------------------------------------------------------------------- equal rows
@@ -174,12 +176,5 @@ def _encoded_auc(bins: Tensor, positive: Tensor, half: Tensor) -> float:
 
 
 def _auc(scores: Tensor, positive: Tensor) -> float:
-    """The probability that a positive row is above a negative one; equal scores count half."""
-    n_positive = int(positive.sum())
-    n_negative = len(positive) - n_positive
-    if n_positive == 0 or n_negative == 0:
-        return 0.5
-    _, places, counts = scores.unique(return_inverse=True, return_counts=True)
-    ranks = counts.cumsum(0).double() - (counts - 1) / 2  # mean rank of each value, from 1
-    above = float(ranks[places[positive]].sum()) - n_positive * (n_positive + 1) / 2
-    return above / (n_positive * n_negative)
+    """The probability that a positive row is above a negative one; .5 without one of them."""
+    return float(graded_values(scores, positive.long(), 2, _AUC).nan_to_num(0.5))
