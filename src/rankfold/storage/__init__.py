@@ -20,6 +20,7 @@ from rankfold.storage.disk import beside as beside
 from rankfold.storage.disk import check_encodable as check_encodable
 from rankfold.storage.disk import filling as filling
 from rankfold.storage.disk import flush as flush
+from rankfold.storage.disk import free_bytes as free_bytes
 from rankfold.storage.disk import is_full as is_full
 from rankfold.storage.disk import locked as locked
 from rankfold.storage.disk import new_file as new_file

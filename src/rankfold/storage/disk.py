@@ -52,7 +52,7 @@ def write_errors(
             raise
         if cause.errno in FULL:
             wants = f"{format_bytes(size)} needed, " if (size := needed()) else ""
-            hint = f"{wants}{format_bytes(_free(path))} free; {hint}"
+            hint = f"{wants}{format_bytes(free_bytes(path))} free; {hint}"
         what = cause.strerror or cause
         raise DiskError(f"cannot write {path}: {what}", hint=hint) from error
 
@@ -73,8 +73,8 @@ def is_full(error: BaseException) -> bool:
     return cause is not None and cause.errno in FULL
 
 
-def _free(path: Path) -> int:
-    """The free bytes of the disk where ``path`` is or would be."""
+def free_bytes(path: Path) -> int:
+    """Those of the disk where ``path`` is or would be."""
     places = (path.absolute(), *path.absolute().parents)
     return shutil.disk_usage(next(place for place in places if place.exists())).free
 

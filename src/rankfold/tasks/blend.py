@@ -1,7 +1,7 @@
 """Blend two fitted models: their scores are added, with a share chosen on validation."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,19 +43,15 @@ def blend(
         options: ``path_queries`` of ``blend``, and the options of ``fit`` that do not concern
             training, such as ``metric`` and ``device``.
     """
-    blended = fit_plan(plan_blend(models, data, share, out, **options))
+    blended = fit_plan(plan_blend(models, data, {**options, "share": share, "out": out}))
     assert isinstance(blended, Ranker)
     return blended
 
 
 def plan_blend(
-    models: Sequence[str | Path | Ranker | Grader],
-    data: Any,
-    share: float | None = None,
-    out: str | Path | None = None,
-    **options: Any,
+    models: Sequence[str | Path | Ranker | Grader], data: Any, options: Mapping[str, Any]
 ) -> FitPlan:
-    """The plan of a blend, whose checks are done; the arguments are those of ``blend``."""
+    """The plan of a blend, whose checks are done; all other arguments of ``blend`` are options."""
     for name in _FROM_MODELS:
         if name in options:
             hint = "leave it out: both models are already fitted"
@@ -71,7 +67,7 @@ def plan_blend(
     first, second = (part.method for part in parts)
     settings = json.dumps({part.method: dict(part.config) for part in parts})
     fixed = {"first": first, "second": second, "settings": settings, "refit": refit}
-    plan = make_plan("blend", dataset, {**options, **fixed, "share": share, "out": out})
+    plan = make_plan("blend", dataset, {**options, **fixed})
     if refit and plan.settings.share is None and dataset.validation is not None:
         raise UserError(
             "both models were fitted on the validation pairs, so these cannot choose the share",

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from rankfold.config import Settings, setting
 from rankfold.samplers.bir import pick_weights
-from rankfold.samplers.resampling import DRAWS, Draw
+from rankfold.samplers.resampling import DRAWS
 from rankfold.tasks.diagnose.in_batch_estimators import drawn_batches
 from rankfold.tasks.diagnose.result import CHEN2022, Chart, Diagnosis, DiagnosisResult, Line
 from rankfold.tasks.diagnose.settings import sizes_of
@@ -76,7 +76,6 @@ def bias_of(
     size: int,
     draws: int,
     rng: torch.Generator,
-    draw: Draw = DRAWS["multinomial"],
 ) -> Bias:
     """Bias and bound of one query, means over batches; scores [N], vectors [N, D]."""
     mass = (scores - scores.max()).exp()  # all formulas keep their value if e^s is scaled
@@ -87,7 +86,7 @@ def bias_of(
     for ids in drawn_batches(popularity, size, draws, rng):
         own, p = mass[ids], popularity[ids]
         weights = pick_weights(scores[ids], log_pop[ids], None)
-        times = draw(weights.clone(), size, rng)
+        times = DRAWS["multinomial"](weights.clone(), size, rng)
         terms = {
             "appendix": times * own / (size * weights.clamp(min=1e-300)),
             "released": times * own,

@@ -85,31 +85,27 @@ class TrackedRows:
 
     def measure(self) -> dict[str, Any]:
         """The errors of the estimates now: of all negatives, and of those near the rate."""
-        vectors, head = encode(self.parts, self.sample), score_weights(self.parts).double()
         every, positive = self._ranks()
         negative = ~positive[:, self.sample]
         thresholds = self._errors(self.sample, every, negative)
         errors = {name: _mean(values) for name, values in thresholds.items()}
-        high = ~positive & (every <= 2 * self.parts.config.fpr)
-        rows = _spread(high.any(dim=0).nonzero().flatten(), len(self.sample))
-        near = self._errors(rows, every, high[:, rows])
+        rows, high = self._near_rate(every, positive)
+        near = self._errors(rows, every, high)
         return {
             "error": errors,
             "error_near_rate": {name: _mean(values) for name, values in near.items()},
             "thresholds": thresholds,
-            **self._bound(vectors, head, negative),
+            **self._bound(negative),
         }
 
     def near_rate(self) -> Figure:
         """The error of the default estimate near the rate, with a bootstrap over rows."""
         every, positive = self._ranks()
-        high = ~positive & (every <= 2 * self.parts.config.fpr)
-        rows = _spread(high.any(dim=0).nonzero().flatten(), len(self.sample))
+        rows, high = self._near_rate(every, positive)
         if len(rows) == 0:
             return Figure(0.0)
-        vectors, head = encode(self.parts, rows), score_weights(self.parts).double()
-        errors = abs(self.exact_cache.ranks(vectors, head, by_likeness=False) - every[:, rows])
-        included = high[:, rows].double()
+        ranks = self.exact_cache.ranks(*self._encoded(rows), by_likeness=False)
+        errors, included = abs(ranks - every[:, rows]), high.double()
         draws = [
             (times.double() @ (errors * included).cpu().T)
             / (times.double() @ included.cpu().T).clamp(min=1)
@@ -123,7 +119,7 @@ class TrackedRows:
         self, rows: Tensor, every: Tensor, included: Tensor
     ) -> dict[str, list[float | None]]:
         """The mean error of each estimate over the included ones of ``rows``, by threshold."""
-        vectors, head = encode(self.parts, rows), score_weights(self.parts).double()
+        vectors, head = self._encoded(rows)
         caches = {
             name: _cache_of(self.queues, self.queues.vectors, shares)
             for name, shares in self.shares.items()
@@ -138,7 +134,7 @@ class TrackedRows:
 
     def estimates(self) -> dict[str, list[tuple[float, float]]]:
         """True and estimated ranks at the highest threshold, by estimator."""
-        vectors, head = encode(self.parts, self.sample), score_weights(self.parts).double()
+        vectors, head = self._encoded(self.sample)
         every, positive = self._ranks()
         truth, negative = every[-1, self.sample], ~positive[-1, self.sample]
         rows = negative.nonzero().flatten()[:_MAX_DOTS]
@@ -156,7 +152,17 @@ class TrackedRows:
         positive, scores = above(self.parts.rows.grades, self.parts.n_grades), score_all(self.parts)
         return torch.stack([exact_ranks(scores, ~side) for side in positive]), positive
 
-    def _bound(self, vectors: Tensor, head: Tensor, negative: Tensor) -> dict[str, Any]:
+    def _near_rate(self, every: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows with a rank of at most twice the rate, and at which thresholds; [R], [G - 1, R]."""
+        high = ~positive & (every <= 2 * self.parts.config.fpr)
+        rows = _spread(high.any(dim=0).nonzero().flatten(), len(self.sample))
+        return rows, high[:, rows]
+
+    def _encoded(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors of rows, and the weights that score them."""
+        return encode(self.parts, rows), score_weights(self.parts).double()
+
+    def _bound(self, negative: Tensor) -> dict[str, Any]:
         """Proposition 2 of [cba], measured.
 
         With c_i the cached vector of row x_i, g the current encoder, A the negative entries of a
@@ -178,6 +184,7 @@ class TrackedRows:
         The weights v are those of the method; the paper counts entries, so its numbers are these
         times |A|.
         """
+        vectors, head = self._encoded(self.sample)
         numbers = self.numbers.vectors.squeeze(1)
         there, fresh = numbers >= 0, self.queues.vectors.double()  # a grade may have no rows
         fresh[there] = encode(self.parts, numbers[there])

@@ -3,14 +3,13 @@
 A figure that is not known is None; it is never guessed.
 """
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
 from rankfold.errors import format_bytes
-from rankfold.storage import free_memory
+from rankfold.storage import free_bytes, free_memory
 
 T = TypeVar("T")
 
@@ -66,8 +65,8 @@ def timed(task: Callable[[], T]) -> tuple[T, float]:
 
 
 def _destination(path: Path, size: int | None) -> dict[str, Any]:
-    free = shutil.disk_usage(path if path.is_dir() else path.absolute().parent).free
-    return {"path": str(path), "replaces": path.exists(), "at_least": size, "free": free}
+    replaces, free = path.exists(), free_bytes(path)
+    return {"path": str(path), "replaces": replaces, "at_least": size, "free": free}
 
 
 def _shortages(memory: int | None, writes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -12,7 +12,8 @@ def outline_blend(
     models: Sequence[Path], data: Path, out: Path, share: float | None = None, **options: Any
 ) -> dict[str, Any]:
     """Check a blend and outline it; the arguments are those of ``blend``."""
-    plan, reads = plan_blend(models, data, share, out, **options), [*models, data]
+    plan = plan_blend(models, data, {**options, "share": share, "out": out})
+    reads = [*models, data]
     chosen = plan.settings.share is None and plan.data.validation is not None
     work = {
         "first": plan.settings.first,

@@ -9,7 +9,7 @@ from rankfold.tasks.dry_run import outline
 from rankfold.tasks.options import TuneOptions
 from rankfold.tasks.tune import folder
 from rankfold.tasks.tune.plan import TunePlan, make_plan
-from rankfold.types import Choices, Range, Space
+from rankfold.types import Choices, Range
 
 
 def outline_tune(
@@ -31,16 +31,12 @@ def outline_tune(
     work = {
         "method": method,
         "fixed": dict(checked.fixed),
-        "searched": _ranges(plan.space),
+        "searched": {name: _range(where) for name, where in plan.space.items()},
         "metric": plan.fit.metric,
         "trials": plan.limit,
         "of these done": len(trials) or None,
     }
     return outline("tune", work, [data], {plan.folder: None}, time=time, notes=_notes(plan))
-
-
-def _ranges(space: Space) -> dict[str, str]:
-    return {name: _range(where) for name, where in space.items()}
 
 
 def _range(where: Range | Choices) -> str:
