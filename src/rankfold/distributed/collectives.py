@@ -205,6 +205,11 @@ def sum_over_ranks(number: float | Tensor, comm: Comm) -> float:
     return float(comm.sum(torch.as_tensor(number, dtype=torch.float64).clone()))
 
 
+def count_over_ranks(number: int | Tensor, comm: Comm) -> int:
+    """The sum of a whole number over all processes."""
+    return int(comm.sum(torch.as_tensor(number, dtype=torch.int64).clone()))
+
+
 def rounds(count: int, comm: Comm, most: int) -> Iterator[tuple[slice, slice]]:
     """Blocks of each process's ``count`` rows; in each round at most ``most`` over all processes.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rankfold.distributed.collectives import SINGLE_PROCESS, uniforms
+from rankfold.distributed.collectives import SINGLE_PROCESS, count_over_ranks, uniforms
 from rankfold.types import Comm, Interactions, OwnRows, Texts
 
 _GRAM, _SHORTEST = 4, 3  # characters of an n-gram, and of a word that has any
@@ -23,7 +23,7 @@ def inverse_document_frequency(
     counts = torch.zeros(n_tokens, dtype=torch.float64)
     for texts in sides:
         counts += torch.bincount(as_bags(texts).tokens.cpu(), minlength=n_tokens)
-    n = int(comm.sum(torch.tensor(sum(map(len, sides)))))
+    n = count_over_ranks(sum(map(len, sides)), comm)
     counts = comm.sum(counts)
     return (1 + torch.log((1 + n) / (1 + counts))).float()
 
@@ -136,7 +136,7 @@ def _sum_over_processes(
 
     Pairs are gathered in groups, by their remainder.
     """
-    groups = -(-int(comm.sum(torch.tensor(len(pairs)))) // MAX_GATHERED_PAIRS)
+    groups = -(-count_over_ranks(len(pairs), comm) // MAX_GATHERED_PAIRS)
     kept = [(pairs[:0], counts[:0])]
     for number in range(groups):
         mine = pairs % groups == number

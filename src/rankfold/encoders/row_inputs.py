@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rankfold.distributed.collectives import SINGLE_PROCESS, uniforms
+from rankfold.distributed.collectives import SINGLE_PROCESS, count_over_ranks, uniforms
 from rankfold.errors import UserError
 from rankfold.types import Columns, Comm, Graded, OwnRows
 
@@ -164,7 +164,7 @@ def _channel_moments(images: Tensor, comm: Comm) -> tuple[Tensor, Tensor]:
         values = block.flatten(0, 2).double()
         sums += torch.stack([values.sum(dim=0), (values**2).sum(dim=0)])
     sums = comm.sum(sums)
-    count = max(1, int(comm.sum(torch.tensor(images[..., 0].numel()))))
+    count = max(1, count_over_ranks(images[..., 0].numel(), comm))
     mean = sums[0] / count
     variance = (sums[1] / count - mean**2).clamp(min=0)
     return mean.float(), torch.where(variance > 0, variance.rsqrt(), 1.0).float()

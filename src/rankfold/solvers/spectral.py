@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
+from rankfold.distributed.collectives import SINGLE_PROCESS, count_over_ranks
 from rankfold.kernels.sparse import Blocks, PairBlocks, pair_runs, row_sums
 from rankfold.kernels.threads import in_threads, inner, product, summed
 from rankfold.objectives.quadratic import Objective
@@ -58,12 +58,12 @@ class Target:
         whole = counts == self._rows.n_candidates
         rest = (self.pull + self.line).abs()[:, 0] <= 1e-6 * self.pull.abs()[:, 0]
         zero = bool(((counts == 0) | (whole & rest)).all()) and self._rows.grades is None
-        return sum_over_ranks(0 if zero else 1, self.comm) == 0
+        return count_over_ranks(0 if zero else 1, self.comm) == 0
 
     @property
     def shape(self) -> tuple[int, int]:
         """The number of all queries and candidates."""
-        return int(sum_over_ranks(len(self.pull), self.comm)), self._rows.n_candidates
+        return count_over_ranks(len(self.pull), self.comm), self._rows.n_candidates
 
     def multiply_queries(self, vectors: Tensor, queries: Tensor) -> Tensor:
         """T' V for some queries of this process; [B, K]."""

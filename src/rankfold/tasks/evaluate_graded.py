@@ -13,7 +13,7 @@ from rankfold.data.build.column_profile import describe
 from rankfold.data.build.graded import gather_rows
 from rankfold.data.build.row_hashes import hashes
 from rankfold.data.folder import check_content
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, count_over_ranks
 from rankfold.errors import UserError
 from rankfold.metrics.binomial import interval
 from rankfold.metrics.calibration import calibration
@@ -137,7 +137,7 @@ def evaluate_graded(
     return GradedEvaluation(
         split=split,
         queries=len(grades),
-        without_grade=int(comm.sum((~known).sum())),
+        without_grade=count_over_ranks((~known).sum(), comm),
         trained_on=learnt,
         grades=grader.names,
         metrics={name: float(value.nanmean()) for name, value in named.items()},
@@ -247,7 +247,7 @@ def _cautions(grader: Grader, data: Dataset, split: SplitName, comm: Comm) -> li
         there = given.categories[:, list(theirs.levels).index(name)] >= 0
         new = comm.sum((there & (rows.categories[:, place] < 0)).sum())
         unknown[name] = int(new) + lost.get(name, 0)
-    n = int(comm.sum(torch.tensor(len(given))))
+    n = count_over_ranks(len(given), comm)
     surely = not lost or theirs.levels == ours.levels
     to = "the model" if surely else "the model, or to the train rows of the data"
     return new_values({name: new for name, new in unknown.items() if new}, n, to)
@@ -268,11 +268,11 @@ def _trained_on(
     some = notes.get("refit") and split == "validation" and notes.get("operating_on") == CALIBRATION
     if same and not some:
         learnt = len(rows) if notes.get("refit") and split == "validation" else 0
-        return int(comm.sum(torch.tensor(learnt))), []
+        return count_over_ranks(learnt, comm), []
     unknown = "whether the model was fitted on some of these rows is unknown: "
     if fitted is None:
         return None, [f"{unknown}an older version wrote it; fit it again to find out"]
-    n = int(comm.sum(torch.isin(hashes(rows), fitted).sum()))
+    n = count_over_ranks(torch.isin(hashes(rows), fitted).sum(), comm)
     columns = grader.columns.levels if grader.columns is not None else {}
     lost = [column for column in _lost(data, split) if column in columns]
     if not lost:

@@ -15,6 +15,7 @@ from rankfold.data.build.align import arrange, merge, renumber, rows_of, same_ke
 from rankfold.data.build.retokenise import has_words
 from rankfold.data.build.tokens import same_tokens
 from rankfold.data.folder import check_content
+from rankfold.distributed.collectives import count_over_ranks
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
 from rankfold.metrics import SET_METRICS, MetricSpec, parse
@@ -34,7 +35,6 @@ from rankfold.tasks.metric_totals import (
     means_of,
     popularity_ranks,
     reads,
-    sum_over_ranks,
     train_taste,
 )
 from rankfold.tasks.options import DEFAULT_METRICS
@@ -109,9 +109,7 @@ def evaluate_ranking(  # noqa: PLR0913
     chosen = check_propensity(Propensity() if propensity is None else propensity)
     check_content(data)
     by_text = ranks_by_text(ranker.model)
-    if by_text:
-        data = _in_tokens_of(ranker, data)
-        _check_texts(ranker, data)
+    data = _checked_texts(ranker, _in_tokens_of(ranker, data)) if by_text else data
     build = find_index(index, ranker.model)
     matched = _match(ranker, data, split)
     given, places = (None, None) if by_text else (matched.given, matched.places)
@@ -121,11 +119,9 @@ def evaluate_ranking(  # noqa: PLR0913
     train = data.split("train")
     weighted = any(reads(spec) == "propensity" for spec in specs)
     counts = comm.sum(train.candidate_counts()) if weighted or strata else torch.empty(0)
-    raw = inverse_propensity(counts, _n_labelled(train, comm), chosen) if weighted else None
-    weights = None if raw is None else matched.spread(raw)
+    weights = _weights(counts, train, chosen, matched, comm) if weighted else None
     searcher = Searcher(ranker.model, matched.train, memory_budget, data.query_texts, build)
-    if comm.size > 1:
-        searcher.popularity = comm.sum(matched.train.candidate_counts())
+    _share_popularity(searcher, matched.train, comm)
     if given is None and searcher.opened.known is not None:  # its queries are what they chose
         matched = _with_histories(matched, ranker, data, split)
     ranks, taste = popularity_ranks(specs, searcher), train_taste(specs, matched.train)
@@ -147,35 +143,36 @@ def evaluate_ranking(  # noqa: PLR0913
             part.add(ids, truth)
     per_query = tally.per_query()
     values = {**means_of(per_query), **tally.of_all(), **sets.values(comm)}
-    before = {**means_of(plain.per_query()), **plain.of_all()} if rules else {}
     return Evaluation(
         split=split,
-        queries=sum_over_ranks(len(rows), comm),
-        without_positive=sum_over_ranks(int((~has_positive).sum()), comm),
-        unknown=sum_over_ranks(int((has_positive & ~known).sum()), comm),
-        trained_on=sum_over_ranks(_trained_on(ranker, data, matched), comm),
+        queries=count_over_ranks(len(rows), comm),
+        without_positive=count_over_ranks((~has_positive).sum(), comm),
+        unknown=count_over_ranks((has_positive & ~known).sum(), comm),
+        trained_on=count_over_ranks(_trained_on(ranker, data, matched), comm),
         metrics={str(spec): values[str(spec)] for spec in specs},
         per_query=per_query,
         rows=comm.gather(rows + data.first).numpy(),
         propensity=None if weights is None else chosen,
         strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
-        by_score={str(spec): before[str(spec)] for spec in specs} if rules else None,
+        by_score=plain.means() if rules else None,
         thresholds=thresholds if sets.specs else None,
     )
 
 
+def _share_popularity(searcher: Searcher, train: Interactions, comm: Comm) -> None:
+    """Count the training pairs of all processes."""
+    if comm.size > 1:
+        searcher.popularity = comm.sum(train.candidate_counts())
+
+
 def _rows_to_rank(known: Tensor, split: SplitName, comm: Comm) -> Tensor:
     """The rows of the queries to rank; a UserError if no process has one."""
-    if sum_over_ranks(int(known.sum()), comm) == 0:
+    if count_over_ranks(known.sum(), comm) == 0:
         raise UserError(
             f"no query of the {split} split is known to the model",
             hint="check that the model was fitted on this data",
         )
     return torch.nonzero(known).flatten()
-
-
-def _n_labelled(train: Interactions, comm: Comm) -> int:
-    return sum_over_ranks(int((train.counts() > 0).sum()), comm)
 
 
 def _parsed(metrics: Sequence[str] | str, comm: Comm, rules: Rules) -> list[MetricSpec]:
@@ -231,6 +228,14 @@ class _Matched(NamedTuple):
         return out
 
 
+def _weights(
+    counts: Tensor, train: Interactions, constants: Propensity, matched: _Matched, comm: Comm
+) -> Tensor:
+    """The inverse propensities of the truth's columns, by the counts of all training pairs."""
+    n_train = count_over_ranks((train.counts() > 0).sum(), comm)
+    return matched.spread(inverse_propensity(counts, n_train, constants))
+
+
 def _match(ranker: Ranker, data: Dataset, split: SplitName) -> _Matched:
     truth, seen, train = data.split(split), data.seen(split), data.split("train")
     n, given = truth.n_queries, data.given
@@ -276,8 +281,8 @@ def _in_tokens_of(ranker: Ranker, data: Dataset) -> Dataset:
     return replace(data, query_texts=texts, tokenizer=ranker.tokenizer, n_tokens=ranker.n_tokens)
 
 
-def _check_texts(ranker: Ranker, data: Dataset) -> None:
-    """A UserError if the data and the model have different tokens."""
+def _checked_texts(ranker: Ranker, data: Dataset) -> Dataset:
+    """The data; a UserError if it and the model have different tokens."""
     if data.query_texts is None:
         raise UserError(
             f"{ranker.model.method} ranks by the texts of queries, but the data has none",
@@ -292,6 +297,7 @@ def _check_texts(ranker: Ranker, data: Dataset) -> None:
             hint="`prepare` learns the words: prepare the data to fit and to evaluate together, "
             "with --train F --test F; `predict` takes any texts",
         )
+    return data
 
 
 def _same_queries(ranker: Ranker, data: Dataset, matched: _Matched) -> Tensor:

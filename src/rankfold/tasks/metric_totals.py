@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankfold.distributed.collectives import SINGLE_PROCESS
+from rankfold.distributed.collectives import SINGLE_PROCESS, count_over_ranks
 from rankfold.index.exact import block_rows
 from rankfold.metrics import CATALOG_METRICS, METRICS, SET_METRICS, MetricSpec
 from rankfold.metrics.beyond_accuracy import TrainTaste, taste_of
@@ -48,6 +48,7 @@ class Tally:
     ) -> None:
         each = [spec for spec in specs if spec.name in METRICS]
         all_ = [spec for spec in specs if spec.name in CATALOG_METRICS]
+        self.specs = [spec for spec in specs if spec.name not in SET_METRICS]
         self.ranks, self.weights, self.comm, self.taste = ranks, weights, comm, taste
         self.values: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
         self.best: dict[MetricSpec, list[Tensor]] = {spec: [] for spec in each}
@@ -73,6 +74,11 @@ class Tally:
             scale = float(self._gather(self.best[spec]).double().mean()) if scaled else 1.0
             values[str(spec)] = (self._gather(parts) / scale).numpy()
         return values
+
+    def means(self) -> dict[str, float]:
+        """The value of each metric."""
+        values = {**means_of(self.per_query()), **self.of_all()}
+        return {str(spec): values[str(spec)] for spec in self.specs}
 
     def of_all(self) -> dict[str, float]:
         """One value for all queries."""
@@ -212,8 +218,8 @@ class GroupTally:
 
     def stratum(self, name: str, counts: Tensor) -> Stratum:
         """``counts``: in train, of each candidate of the group."""
-        queries = sum_over_ranks(self._queries, self.tally.comm)
-        means = means_of(self.tally.per_query()) if queries > 0 else {}
+        queries = count_over_ranks(self._queries, self.tally.comm)
+        means = self.tally.means() if queries > 0 else {}
         return Stratum(name, len(counts), int(counts.sum()), queries, means)
 
 
@@ -230,7 +236,3 @@ def reads(spec: MetricSpec) -> str:
 
 def means_of(per_query: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
     return {name: float(values.mean(dtype=np.float64)) for name, values in per_query.items()}
-
-
-def sum_over_ranks(number: int, comm: Comm) -> int:
-    return int(comm.sum(torch.tensor(number)))

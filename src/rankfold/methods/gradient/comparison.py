@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rankfold.config import check, setting
-from rankfold.distributed.collectives import SINGLE_PROCESS, sum_over_ranks
+from rankfold.distributed.collectives import SINGLE_PROCESS, count_over_ranks
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import Biased, Scaled
 from rankfold.errors import UserError
@@ -268,14 +268,14 @@ def sampler_context(rows: Interactions, config: Any, comm: Comm = SINGLE_PROCESS
     names = (*sizes, "popularity", "cache_share", "draw", "rate")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
     config = config.for_data(rows, comm)
-    batch_size = min(config.batch_size, max(1, int(sum_over_ranks(rows.n_pairs, comm))))
+    batch_size = min(config.batch_size, max(1, count_over_ranks(rows.n_pairs, comm)))
     return SamplerContext(drawn_counts(rows, comm), batch_size, **given, comm=comm)
 
 
 def odds(rows: Interactions, negatives: int, comm: Comm = SINGLE_PROCESS) -> Tensor:
     """log(times a candidate is a positive / times it is a negative), on average; [N]."""
     counts = drawn_counts(rows, comm).clamp(min=0.5)
-    n_pairs = max(1, int(sum_over_ranks(rows.n_pairs, comm)))
+    n_pairs = max(1, count_over_ranks(rows.n_pairs, comm))
     return (counts * (rows.n_candidates / (n_pairs * negatives))).log().float()
 
 

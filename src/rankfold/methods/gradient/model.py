@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rankfold.config import setting
-from rankfold.distributed.collectives import sum_over_ranks
+from rankfold.distributed.collectives import count_over_ranks
 from rankfold.encoders.history import POOLINGS, History
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import GRADIENT_SCALE, MIN_NORM, Biased, Scaled, Tables
@@ -80,8 +80,8 @@ class EncoderConfig(Training):
         """With a batch size by the number of pairs and a weight decay by their noise."""
         batch_size, decay = self.batch_size, self.weight_decay
         if batch_size is None:
-            n_queries = int(sum_over_ranks(int((rows.counts() > 0).sum()), comm))
-            examples = self.n_examples(int(sum_over_ranks(rows.n_pairs, comm)), n_queries)
+            n_queries = count_over_ranks((rows.counts() > 0).sum(), comm)
+            examples = self.n_examples(count_over_ranks(rows.n_pairs, comm), n_queries)
             batch_size = default_batch(examples, *self.BATCHES)
         if decay is None:
             decay = self.DECAY * noise_of(rows, comm).decay
@@ -99,7 +99,7 @@ def trained_encoder(
 
     Where candidates are divisible, processes divide a table of them that exceeds their memory.
     """
-    n_queries = int(sum_over_ranks(rows.n_queries, run.comm))
+    n_queries = count_over_ranks(rows.n_queries, run.comm)
     sparse = is_sparse(config.optimiser, (n_queries + rows.n_candidates) * config.width)
     shard = None
     if divisible and config.encoder == "tables" and run.comm.size > 1:
@@ -140,7 +140,7 @@ def make_encoder(
     """
     rng = torch.Generator().manual_seed(seed_of(run, "vectors"))
     seen = (rows.counts() > 0).cpu(), (run.comm.sum(rows.candidate_counts()) > 0).cpu()
-    n_queries = int(sum_over_ranks(rows.n_queries, run.comm))
+    n_queries = count_over_ranks(rows.n_queries, run.comm)
     own = data.first, data.first + rows.n_queries
     if kind == "towers":
         features, held = (data.query_features, data.candidate_features), None
