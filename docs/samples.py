@@ -114,6 +114,9 @@ def support(rng: random.Random, folder: Path) -> None:
     )
     new = {"ticket": ["N1", "N2"], "text": ["monitor is black since the update", "cannot print"]}
     pl.DataFrame(new).write_csv(folder / "new-tickets.csv")
+    answered = {"ticket": ["N3", "N4"], "text": ["screen stays black", "charger gets hot"],
+                "labels": ["display", "battery"]}  # fmt: skip
+    pl.DataFrame(answered).write_csv(folder / "answered-tickets.csv")
     more = pl.DataFrame({"label": ["battery"], "text": ["battery and charger"]})
     more.write_csv(folder / "new-labels.csv")
 

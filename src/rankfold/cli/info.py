@@ -306,4 +306,6 @@ def describe_addition(entry: Mapping[str, Any]) -> str:
     if entry["left_out"]:
         candidates = pluralize(entry["unknown_candidates"], "unknown candidate")
         parts.append(f"skipped pairs: {entry['left_out']:,} ({candidates})")
+    if entry.get("indexes_dropped"):
+        parts.append("its index was removed: `rankfold index` builds a new one")
     return "; ".join(parts)

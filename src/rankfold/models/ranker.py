@@ -210,8 +210,9 @@ class Ranker:
         """A ranker that also knows the training pairs of ``data``, without fitting again.
 
         A query with a new pair gets a vector from all that it has chosen. The other queries and all
-        candidates keep theirs. Pairs with unknown candidates are left out; ``notes["added"]``
-        counts what was added and what was left out.
+        candidates keep theirs. Of a model that ranks by text, the candidates with new documents
+        move towards them and become more popular. Pairs with unknown candidates are left out;
+        ``notes["added"]`` counts what was added and what was left out.
 
         Args:
             data: prepared data or its folder; or a table or matrix of pairs, as ``fit`` takes it.
@@ -219,7 +220,11 @@ class Ranker:
         return update.add(self, data)
 
     def extend(
-        self, table: Any, key_column: str | None = None, text_column: str | None = None
+        self,
+        table: Any,
+        key_column: str | None = None,
+        text_column: str | None = None,
+        documents: Any = None,
     ) -> "Ranker":
         """A ranker that also knows the candidates of ``table``, by their features or texts.
 
@@ -233,8 +238,9 @@ class Ranker:
             key_column: the column of keys; default: ``candidate``, else the first column that is
                 not a feature of the model.
             text_column: the column of texts; default: a column with a usual name, or the only one.
+            documents: then ``add`` this data, documents of the new candidates and of known ones.
         """
-        return update.extend(self, table, key_column, text_column)
+        return update.extend(self, table, key_column, text_column, documents)
 
     def forget(
         self, queries: Key | Sequence[Key] = (), *, candidates: Key | Sequence[Key] = ()

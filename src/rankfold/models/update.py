@@ -19,6 +19,7 @@ from rankfold.data.read.keyed_tables import as_texts, open_table, open_texts
 from rankfold.data.read.results import KeyedTable, TextTable
 from rankfold.errors import UserError
 from rankfold.methods import METHODS, answers_with
+from rankfold.models.added_texts import merged_texts, with_texts_of
 from rankfold.models.search import has_own_search, ranks_by_text, union
 from rankfold.models.thresholds import renumbered
 from rankfold.types import (
@@ -29,6 +30,7 @@ from rankfold.types import (
     Key,
     Model,
     Side,
+    Texts,
     Vocabulary,
     history_tensors,
     kept_histories,
@@ -45,6 +47,8 @@ _FOLDED_IN = "folded_in"  # tensor: which queries were folded in after the fit
 def check_grows(method: str, config: Mapping[str, Any]) -> None:
     """A UserError for a method whose models cannot take new pairs, with some settings."""
     if METHODS[method].data_kind == "texts":
+        if METHODS[method].add_documents is not None:
+            return
         raise UserError(
             f"{method} ranks by text and cannot add pairs without a fit",
             hint="search by text: a new query needs no pairs; `extend` adds candidates",
@@ -63,8 +67,11 @@ def add(ranker: Ranker, data: Any) -> Ranker:
     check_grows(ranker.model.method, ranker.model.config)
     data = as_data(data)
     train, excluded = _in_candidates(data, ranker.candidates)
-    having = pl.Series((train.counts() > 0).numpy())
-    grown = _with_queries(ranker, merge(ranker.queries, data.queries.keys.filter(having)))
+    queries = merge(ranker.queries, data.queries.keys.filter((train.counts() > 0).numpy()))
+    grown, texts = _with_queries(ranker, queries), None
+    if ranks_by_text(ranker.model):  # its candidates move: an index is lost
+        texts = with_texts_of(data, ranker, queries)
+        grown = replace(grown, texts=texts, saved=None)
     rows = data.queries.find(grown.queries.keys)
     more = arrange(train, rows)
     if grown.seen.times is not None and more.times is None:  # new pairs are the latest
@@ -80,19 +87,30 @@ def add(ranker: Ranker, data: Any) -> Ranker:
         "left_out": data.split("train").n_pairs - train.n_pairs,
         "unknown_candidates": _n_chosen(data.split("train")) - _n_chosen(train),
     }
+    entry |= {} if texts is None else _dropped_indexes(ranker)
     notes = _appended(ranker.model, "added", entry)
-    model = replace(_folded_in(grown.model, seen, changed), notes=notes)
+    model = replace(_folded_in(grown.model, seen, changed, texts), notes=notes)
     return replace(grown, model=model, seen=seen, excluded=hidden)
 
 
-def extend(ranker: Ranker, table: Any, key_column: str | None, text_column: str | None) -> Ranker:
+def extend(
+    ranker: Ranker,
+    table: Any,
+    key_column: str | None,
+    text_column: str | None,
+    documents: Any = None,
+) -> Ranker:
     """See ``Ranker.extend``."""
     if ranks_by_text(ranker.model):
-        return _extend_by_texts(ranker, table, key_column, text_column)
-    if text_column is not None:
-        raise UserError(
-            f"{ranker.model.method} does not rank by text", hint="leave --text-column out"
-        )
+        if documents is not None:
+            check_grows(ranker.model.method, ranker.model.config)
+        grown = _extend_by_texts(ranker, table, key_column, text_column)
+        return grown if documents is None else add(grown, documents)
+    for name, given in (("text-column", text_column), ("documents", documents)):
+        if given is not None:
+            raise UserError(
+                f"{ranker.model.method} does not rank by text", hint=f"leave --{name} out"
+            )
     encode, columns = _feature_encoder(ranker)
     rows = open_table(table, key_column, usual="candidate", like=columns)
     _check_new(rows, ranker.candidates)
@@ -255,8 +273,10 @@ def _n_chosen(pairs: Interactions) -> int:
     return int((pairs.candidate_counts() > 0).sum())
 
 
-def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
-    """The model in which the rows ``changed`` answer by all that they have seen."""
+def _folded_in(
+    model: Model, seen: Interactions, changed: Tensor, texts: Texts | None = None
+) -> Model:
+    """The model that knows all that the rows ``changed`` have seen, with the texts of all rows."""
     if len(changed) == 0:
         return model
     tensors = dict(model.tensors)
@@ -265,7 +285,10 @@ def _folded_in(model: Model, seen: Interactions, changed: Tensor) -> Model:
         now = arrange(seen, torch.where(is_changed, torch.arange(len(is_changed)), -1))
         now = now if known.grades is not None else replace(now, grades=None)
         tensors |= history_tensors(known.union(now))
-    if METHODS[model.method].open(model).histories is not None:
+    add_texts = METHODS[model.method].add_documents
+    if add_texts is not None and texts is not None and known is not None:
+        tensors = dict(add_texts(model, texts, known, known.union(now)).tensors)
+    elif METHODS[model.method].open(model).histories is not None:
         tensors["queries"] = _read_again(model, seen, changed)
     tensors[_FOLDED_IN] = tensors.get(_FOLDED_IN, torch.zeros_like(is_changed)) | is_changed
     return replace(model, tensors=tensors)
@@ -347,14 +370,18 @@ def _extended(
 ) -> Ranker:
     """The model with new candidates of these vectors and, if there are any, texts."""
     new = Vocabulary.of(keys, words)
-    both = _with_texts(merge(ranker.candidates, keys), ranker.candidates, new)
+    both = merged_texts(merge(ranker.candidates, keys), ranker.candidates, new)
     grown = _with_candidates(ranker, both)
     tensors = dict(grown.model.tensors)
     tensors["candidates"][grown.candidates.find(keys)] = vectors.to(tensors["candidates"])
-    if ranker.saved is not None and "index" in ranker.saved:
-        entry = {**entry, "indexes_dropped": len(ranker.saved.meta())}
-    notes = _appended(ranker.model, "extended", entry)
+    notes = _appended(ranker.model, "extended", {**entry, **_dropped_indexes(ranker)})
     return replace(grown, model=replace(grown.model, tensors=tensors, notes=notes))
+
+
+def _dropped_indexes(ranker: Ranker) -> dict[str, Any]:
+    """How many saved indexes are lost, if there are any."""
+    has_one = ranker.saved is not None and "index" in ranker.saved
+    return {"indexes_dropped": len(ranker.saved.meta())} if ranker.saved and has_one else {}
 
 
 def _check_new(table: KeyedTable | TextTable, candidates: Vocabulary) -> None:
@@ -365,17 +392,6 @@ def _check_new(table: KeyedTable | TextTable, candidates: Vocabulary) -> None:
             f"the model already knows the candidate {known[0]!r}{others} of {table.name}",
             hint="leave known candidates out of the table; fit again if they changed",
         )
-
-
-def _with_texts(merged: Vocabulary, *parts: Vocabulary) -> Vocabulary:
-    """The merged keys with the texts of the parts, if one has texts."""
-    if all(part.texts is None for part in parts):
-        return merged
-    texts = pl.Series([None] * len(merged), dtype=pl.String)
-    for part in parts:
-        if part.texts is not None:
-            texts = texts.scatter(merged.find(part.keys).numpy(), part.texts)
-    return Vocabulary(len(merged), lambda: merged.keys, lambda: texts)
 
 
 def _left_out(bad: BadRows) -> dict[str, Any]:

@@ -108,15 +108,17 @@ def extend(
     table: Any,
     key_column: str | None = None,
     text_column: str | None = None,
+    documents: Any = None,
 ) -> Ranker:
     """Add candidates to a model, by their features or texts; in its folder, if that is given.
 
     See ``Ranker.extend``.
     """
+    given = table, key_column, text_column, documents
     if isinstance(model, Ranker):
-        return model.extend(table, key_column, text_column)
+        return model.extend(*given)
     with _alone(model) as ranker:
-        ranker = ranker.extend(table, key_column, text_column)
+        ranker = ranker.extend(*given)
         ranker.save(model)
     return ranker
 

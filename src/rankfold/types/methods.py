@@ -368,6 +368,9 @@ class Method:
     )
     read: Callable[[Dataset, Any, Comm], Dataset] = lambda data, _config, _comm: data
     """The data as the method reads it with some settings: texts in other tokens, for example."""
+    add_documents: Callable[[Model, Texts, Interactions, Interactions], Model] | None = None
+    """The model after new pairs: ``(model, texts of queries, pairs it knows, pairs now)``, [M, N].
+    None: a model that ranks by text cannot add pairs."""
     start: Callable[[Any, Start], Any] | None = None
     """The settings of a fit that starts from a model; a UserError if they do not suit it. None:
     its fits start from nothing."""

@@ -30,6 +30,7 @@ from rankfold.methods.text.siamesexml.config import (
     from_model,
 )
 from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_corpus
+from rankfold.methods.text.siamesexml.documents import add_documents
 from rankfold.methods.text.siamesexml.members import MIXED, make_encoder, saved_encoders
 from rankfold.methods.text.siamesexml.mining import centroids
 from rankfold.methods.text.siamesexml.mix import choose_mix, documents_of, mixture, open_model
@@ -37,7 +38,7 @@ from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, 
 from rankfold.methods.text.siamesexml.start import started
 from rankfold.training.gradient_sync import refuse_batch_norm
 from rankfold.training.loop import Task, Training, seed_of, train
-from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step
+from rankfold.types import Dataset, Method, Model, Range, Run, Space, Step, history_tensors
 
 
 def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[Step]:
@@ -255,6 +256,7 @@ def _build_model(
         {
             **saved_encoders(done, config),
             **on_disk.frozen_tensors(corpus.source),
+            **history_tensors(corpus.rows),
             **of_words,
             "pairs": corpus.pairs,
             "rarity": corpus.idf,
@@ -326,6 +328,7 @@ def method(name: str, config: type[SiameseConfig], summary: str, space: Space = 
         self_tuning=True,
         read=on_disk.read,
         start=from_model,
+        add_documents=add_documents,
         distributed=True,
         space=space,
         per_query=words.PER_QUERY,

@@ -100,8 +100,13 @@ def mixture(
             parts = [done[f"{number}.{name}"][rows] for name in MIXED]
             table[rows, columns] = _mixed(parts, mix) / members
     if mix.popularity_weight:
-        table[:, -1] = mix.popularity_weight / _QUERY_POPULARITY * counts.float().log1p()
+        table[:, -1] = popularity_values(counts, mix.popularity_weight)
     return table
+
+
+def popularity_values(counts: Tensor, weight: float) -> Tensor:
+    """The last column of candidates, by their numbers of documents."""
+    return weight / _QUERY_POPULARITY * counts.float().log1p()
 
 
 def _mixed(vectors: list[Tensor], mix: Mix) -> Tensor:

@@ -30,7 +30,6 @@ from rankfold.types import (
     Run,
     Texts,
     TopK,
-    history_tensors,
     list_tensors,
     list_with,
 )
@@ -161,7 +160,7 @@ def to_tensors(words: Words, factors: Tensor, documents: Documents | None) -> di
         tensors["words.gram_offsets"] = index.grams.offsets
         tensors["words.grams"] = index.grams.candidates
     if documents is not None:
-        tensors |= {"documents": documents.vectors, **history_tensors(documents.chosen)}
+        tensors["documents"] = documents.vectors  # what they chose is in every model
     return tensors
 
 
