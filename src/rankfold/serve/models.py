@@ -18,6 +18,7 @@ from rankfold.models.load import open_folder
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import SearchSpec
 from rankfold.models.search import ranks_by_text
+from rankfold.models.thresholds import are_learnt
 from rankfold.serve.batching import Worker
 from rankfold.serve.errors import HttpError
 from rankfold.serve.limits import Limits
@@ -158,6 +159,7 @@ def opened(name: str, folder: storage.Folder, written: float, limits: Limits) ->
         sides = {"queries": len(model.queries), "candidates": len(model.candidates)}
         card["sizes"] = {**sides, "pairs": model.seen.n_pairs}
         card["filters"] = [] if model.features is None else _listed(model.features.columns)
+        card["thresholds"] = are_learnt(model.model)
         if "features" in accepts:
             card["features"] = _listed(model.query_columns)
     else:

@@ -312,6 +312,7 @@ class CardResponse(BaseModel):
     columns: list[dict[str, Any]] | None = None
     filters: list[dict[str, Any]] | None = None
     features: list[dict[str, Any]] | None = None
+    thresholds: bool | None = None
     grades: list[str] | None = None
     importance: dict[str, Any] | None = None
     explains: bool | None = None

@@ -16,6 +16,7 @@ export function makeRequest(parts = {}) {
     includeSeen: false,
     where: "",
     diversity: 0,
+    thresholds: false,
     row: null,
     fpr: null,
     confidence: null,
@@ -43,6 +44,7 @@ export function parse(search) {
     includeSeen: parameters.has("include_seen"),
     where: parameters.get("where") ?? "",
     diversity: Math.min(Math.max(Number(parameters.get("diversity")) || 0, 0), 1),
+    thresholds: parameters.has("thresholds"),
     row: parameters.has("fpr") ? row : null,
     fpr: parameters.get("fpr"),
     confidence: parameters.get("confidence"),
@@ -62,6 +64,7 @@ export function format(request) {
     if (request.includeSeen) put("include_seen", ["1"]);
     if (request.where) put("where", [request.where]);
     if (request.diversity) put("diversity", [request.diversity]);
+    if (request.thresholds) put("thresholds", ["f1"]);
   }
   if (request.row) {
     for (const [name, value] of Object.entries(request.row)) put(`row.${name}`, [value]);

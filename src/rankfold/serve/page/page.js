@@ -103,6 +103,7 @@ function fillForms() {
   find("include-seen").checked = request.includeSeen;
   find("where").value = request.where;
   find("diversity").value = request.diversity;
+  find("thresholds").checked = request.thresholds;
   if (request.where || request.diversity) find("rules").open = true;
   fillRow(find("grade"), request.row ?? typicalRow(card.columns));
   if (request.fpr) find("fpr").value = request.fpr;
@@ -113,6 +114,7 @@ function setKind(kind) {
   for (const radio of find("kinds").querySelectorAll("input")) radio.checked = radio.value === kind;
   for (const field of document.querySelectorAll("[data-kind]")) field.hidden = field.dataset.kind !== kind;
   find("include-seen-label").hidden = kind !== "query" && kind !== "history";
+  find("thresholds-label").hidden = !card.thresholds || (kind !== "query" && kind !== "text");
 }
 
 const selectedKind = () => find("kinds").querySelector("input:checked")?.value ?? null;
@@ -245,6 +247,7 @@ const readOptions = () => ({
   includeSeen: find("include-seen").checked,
   where: find("where").value.trim(),
   diversity: Number(find("diversity").value),
+  thresholds: find("thresholds").checked && !find("thresholds-label").hidden,
 });
 
 function readForm() {
@@ -303,7 +306,7 @@ function onAdd(key) {
 
 find("search").addEventListener("submit", onSubmit);
 find("k").addEventListener("change", onOption);
-for (const id of ["include-seen", "where", "diversity"]) find(id).addEventListener("change", onOption);
+for (const id of ["include-seen", "where", "diversity", "thresholds"]) find(id).addEventListener("change", onOption);
 find("history-key").addEventListener("paste", onPaste);
 find("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("search").requestSubmit();

@@ -91,6 +91,7 @@ async function fetchHits(request, body, signal) {
   const rules = {
     ...(request.where && { where: request.where }),
     ...(request.diversity && { diversity: request.diversity }),
+    ...(request.thresholds && { thresholds: "f1" }),
     ...(request.withFeatures && { with_features: true }),
   };
   const { results } = await post(under(request.model, "search"), { ...body, ...rules, k: request.k }, signal);
@@ -109,7 +110,7 @@ const fetchHistory = (request, signal) =>
  */
 async function excludeItself(request, fullHistory, maxK, signal) {
   if (request.kind !== "query" || !isChanged(request)) return {};
-  const deep = { ...request, where: "", diversity: 0, k: Math.min(maxK, COMPARED_DEPTH) };
+  const deep = { ...request, where: "", diversity: 0, thresholds: false, k: Math.min(maxK, COMPARED_DEPTH) };
   const [byQuery, byHistory] = await Promise.all([
     cached(["query", request.model, request.key], () =>
       fetchHits(deep, { queries: [request.key], include_seen: true }, signal),
