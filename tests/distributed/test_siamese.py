@@ -311,9 +311,14 @@ def test_the_model_equals_one_process(name: str, size: int, ranks: processes.Ran
 
 
 def check_same(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """Equal to 1e-5; encoders, which are stored as halves, to one unit in the last place."""
-    assert result.keys() == expected.keys()
-    for key, value in expected.items():
+    """Equal to 1e-5; encoders, which are stored as halves, to one unit in the last place.
+
+    Thresholds are learnt by a single process only.
+    """
+    names = [{key for key in one if "thresholds." not in key} for one in (result, expected)]
+    assert names[0] == names[1]
+    for key in names[0]:
+        value = expected[key]
         bound = 1e-3 if value.dtype == torch.half else 1e-5
         torch.testing.assert_close(result[key], value, rtol=bound, atol=bound)
 
