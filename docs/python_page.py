@@ -17,7 +17,7 @@ ranking = model.search(["alice"], k=5)
 print(ranking.keys[0], ranking.to_polars())
 ```
 
-Everything public is in `rankfold`: `prepare`, `fit`, `evaluate`, `predict`, `extend`,
+Everything public is in `rankfold`: `prepare`, `fit`, `evaluate`, `predict`, `add`, `extend`,
 `tune`, `compare`, `blend`, `diagnose`, `export`, `load`, `load_data`, `METHODS`, `Ranker`,
 `Grader`, `UserError`; and the [estimators](../guide/scikit-learn.md) of `rankfold.sklearn`.
 Wrong input raises
@@ -37,6 +37,7 @@ ENTRIES: tuple[tuple[str, str, type[Any] | None, str], ...] = (
     ("rf.compare", "rankfold.tasks.compare.compare", CompareOptions, ""),
     ("rf.blend", "rankfold.tasks.blend.blend", None, ""),
     ("rf.predict", "rankfold.tasks.predict.predict", None, ""),
+    ("rf.add", "rankfold.tasks.update.add", None, ""),
     ("rf.extend", "rankfold.tasks.update.extend", None, ""),
     ("rf.diagnose", "rankfold.tasks.diagnose.diagnose", None, ""),
     ("rf.export", "rankfold.tasks.export.export", None, ""),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rankfold.tasks.fit import fit as fit
     from rankfold.tasks.predict import predict as predict
     from rankfold.tasks.tune import tune as tune
+    from rankfold.tasks.update import add as add
     from rankfold.tasks.update import extend as extend
 
     load_data = _folder.load
@@ -43,6 +44,7 @@ _HOMES = {  # of the names above, which only type checkers import
     "METHODS": "rankfold.methods",
     "Ranker": "rankfold.models.ranker",
     "UserError": "rankfold.errors",
+    "add": "rankfold.tasks.update",
     "extend": "rankfold.tasks.update",
     "load": "rankfold.models.load",
     "load_data": "rankfold.data.folder",

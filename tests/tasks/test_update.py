@@ -22,7 +22,7 @@ from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.index import add_index
 from rankfold.models.ranker import Ranker
-from rankfold.tasks.update import extend, fit_and_add, forget
+from rankfold.tasks.update import add, extend, fit_and_add, forget
 from rankfold.types import Dataset, Interactions
 
 pytestmark = pytest.mark.usefixtures("extra_methods")
@@ -92,6 +92,36 @@ def home(tmp_path: Path) -> Path:
     rf.prepare(PAIRS, out=tmp_path / "data", **whole)
     rf.prepare(MORE, out=tmp_path / "more", **whole)
     return tmp_path
+
+
+def test_pairs_are_added_to_the_model_of_a_folder(home: Path) -> None:
+    out = home / "model"
+    rf.fit("sums", home / "data", out=out)
+    first = add(out, home / "more")
+    assert same(first, rf.fit("sums", PAIRS).add(MORE))
+    assert same(rf.load(out), first)
+    assert same(add(first, MORE), first)  # known pairs change nothing
+    assert same(add(out, home / "more"), first)
+    assert len(rf.load(out).model.notes["added"]) == 2
+
+
+def test_a_file_has_the_columns_of_the_fitted_data(tmp_path: Path) -> None:
+    def table(pairs: tuple[list[str], list[str]], *names: str) -> pl.DataFrame:
+        return pl.DataFrame([["x"] * len(pairs[0]), *pairs], schema=["note", *names])
+
+    names = {"query_column": "who", "candidate_column": "what"}
+    data = rf.prepare(table(PAIRS, "who", "what"), split=(1.0, 0.0, 0.0), **names)
+    expected = rf.fit("sums", data, out=tmp_path / "model").add(MORE)
+    table(MORE, "who", "what").write_csv(tmp_path / "more.csv")
+    assert same(add(tmp_path / "model", tmp_path / "more.csv"), expected)
+    table(MORE, "a", "b").write_csv(tmp_path / "other.csv")
+    with pytest.raises(UserError, match="no column 'who'"):
+        add(tmp_path / "model", tmp_path / "other.csv")
+    columns = {"query_column": "a", "candidate_column": "b"}
+    assert same(add(tmp_path / "model", tmp_path / "other.csv", **columns), expected)
+    assert same(add(expected, table(MORE, "a", "b"), **columns), expected)
+    with pytest.raises(UserError, match="no columns to name"):
+        add(expected, data, **columns)
 
 
 def test_a_model_is_fitted_once_and_then_added_to(home: Path) -> None:

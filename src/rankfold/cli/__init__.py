@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from rankfold import __version__
 from rankfold.cli import (
+    add,
     blend,
     compare,
     demo,
@@ -41,7 +42,7 @@ _PANELS = {
     "Get started": (demo, methods),
     "Learn a model": (prepare, fit, tune, blend, evaluate, compare, diagnose),
     "Use a model": (search, predict, index, serve, export),
-    "Change a model": (extend, forget),
+    "Change a model": (add, extend, forget),
     "Inspect a folder": (info, verify),
 }
 _WITH_PARTS = ("Learn a model", "Use a model", "Change a model")  # these take --import

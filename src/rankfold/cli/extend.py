@@ -33,7 +33,7 @@ def command(
     text_column: Annotated[str | None, takes("NAME", "The column of texts.")] = None,
     documents: Annotated[
         Path | None,
-        takes("DATA", "For texts: then add these prepared documents, as `fit --add` does."),
+        takes("DATA", "For texts: then add these prepared documents, as `rankfold add` does."),
     ] = None,
     dry_run: DryRun = False,
     json: Json = False,

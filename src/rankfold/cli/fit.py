@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 Add = Annotated[
-    Path | None, typer.Option(help="Then add these pairs; an existing MODEL is not fitted again.")
+    Path | None,
+    typer.Option(help="Then `rankfold add` these pairs; an existing MODEL is not fitted again."),
 ]
 From = Annotated[
     Path | None,

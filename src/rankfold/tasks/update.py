@@ -8,10 +8,11 @@ from typing import Any
 
 from rankfold import storage
 from rankfold.data.folder import load as load_data
-from rankfold.data.prepare import as_data
+from rankfold.data.prepare import as_data, prepare
 from rankfold.errors import UserError
 from rankfold.methods import find_method
 from rankfold.models.load import load_ranker
+from rankfold.models.model_card import DATA_SUMMARY
 from rankfold.models.ranker import Ranker
 from rankfold.models.update import check_grows
 from rankfold.tasks.fit import fit
@@ -67,6 +68,49 @@ def _fitted(out: str | Path, method: str, data: Any) -> Iterator[Ranker]:
         if ranker.model.notes.get("data") != as_data(data).fingerprint:
             raise UserError(f"{out} was fitted on other data than {data}", hint=hint)
         yield ranker
+
+
+def add(
+    model: Ranker | str | Path,
+    data: Any,
+    query_column: str | None = None,
+    candidate_column: str | None = None,
+) -> Ranker:
+    """Add pairs to a model, without fitting it again; in its folder, if that is given.
+
+    See ``Ranker.add``.
+
+    Args:
+        model: a ranker or its folder.
+        data: a file or table of pairs; or prepared data or its folder.
+        query_column: the column of queries; default for a file: as in the fitted data.
+        candidate_column: the column of candidates, in the same way.
+    """
+    columns = {"query_column": query_column, "candidate_column": candidate_column}
+    if isinstance(model, Ranker):
+        return model.add(_pairs(model, data, columns))
+    with _alone(model) as ranker:
+        ranker = ranker.add(_pairs(ranker, data, columns))
+        ranker.save(model)
+    return ranker
+
+
+def _pairs(ranker: Ranker, data: Any, columns: Mapping[str, str | None]) -> Any:
+    """The pairs to add, read from the given columns, those of a file from the fitted ones."""
+    check_grows(ranker.model.method, ranker.model.config)
+    fitted = ranker.model.notes.get(DATA_SUMMARY, {}).get("columns", {})
+    is_path = isinstance(data, str | Path)
+    if is_path and Path(data).is_file():
+        usual = {f"{side}_column": fitted.get(side) for side in ("query", "candidate")}
+        columns = {name: given or usual[name] for name, given in columns.items()}
+    named = {name: given for name, given in columns.items() if given is not None}
+    if named and (isinstance(data, Dataset) or (is_path and Path(data).is_dir())):
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in named)
+        raise UserError("prepared data has no columns to name", hint=f"leave {options} out")
+    if not named and not (is_path and Path(data).is_file()):
+        return data
+    query, candidate = columns["query_column"], columns["candidate_column"]
+    return prepare(data, split=(1.0, 0.0, 0.0), query_column=query, candidate_column=candidate)
 
 
 def exists(out: str | Path) -> bool:
