@@ -79,7 +79,7 @@ def diagnose(
         seed: of the fit and of samples.
         progress: called with a message and the share done.
     """
-    plan = make_plan(name, data, options, model=model, method=method, seed=seed)
+    plan = make_plan(name, data, options or {}, model=model, method=method, seed=seed)
     hint = "try fewer queries, rows or scores, or a smaller width or batch_size"
     with memory_errors(f"diagnose {name} with these settings", hint):
         subject, request = _subject(plan)
@@ -101,20 +101,14 @@ class DiagnosisPlan(NamedTuple):
 
 
 def make_plan(
-    name: str,
-    data: Any = None,
-    options: Mapping[str, Any] | None = None,
-    *,
-    model: Ranker | Grader | str | Path | None = None,
-    method: str | None = None,
-    seed: int = 0,
+    name: str, data: Any, options: Mapping[str, Any], *, model: Any, method: str | None, seed: int
 ) -> DiagnosisPlan:
     """Check the arguments of ``diagnose`` and read what they name. Nothing is fitted."""
     diagnosis = find_diagnosis(name)
     if not 0 <= seed < 2**63:
         raise UserError(f"`seed` must be at least 0, got {seed}", hint="and below 2**63")
     _check_arguments(name, diagnosis, model, method)
-    others = dict(options or {})
+    others = dict(options)
     names = [one.name for one in fields(diagnosis.config)]
     own = {name: others.pop(name) for name in names if name in others}
     settings = config.build(diagnosis.config, own)

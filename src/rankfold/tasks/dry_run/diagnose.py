@@ -17,7 +17,7 @@ def outline_diagnose(
     options: Mapping[str, Any],
     out: str | Path,
     *,
-    model: Path | None = None,
+    model: Path | None,
     **more: Any,
 ) -> dict[str, Any]:
     """Check a diagnosis and outline it; the arguments are those of ``diagnose``."""
