@@ -19,7 +19,7 @@ from rankfold.tasks.options import FitOptions
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankfold.types import Model
+    from rankfold.types import Method, Model
 
 
 Add = Annotated[
@@ -107,12 +107,16 @@ def command(
         say.print(f"{out} was already finished: nothing to do")
     if add is not None:
         say.print(describe_addition(notes["added"][-1]))
-    recipe = find_method(method)
-    choice = recipe.describe(fitted.model)
-    if choice is None and recipe.self_tuning:
-        choice = "with the given settings"
-    say.print(f"{out}: {method}, {choice or describe_step(notes, notes['metric'])}")
+    say.print(f"{out}: {method}, {describe_choice(find_method(method), fitted.model)}")
     describe_cut(fitted.model, options["seconds"], say)
+
+
+def describe_choice(method: Method, model: Model) -> str:
+    """What a method says of its model, or which step was kept."""
+    choice = method.describe(model)
+    if choice is None and method.self_tuning:
+        return "with the given settings"
+    return choice or describe_step(model.notes, model.notes["metric"])
 
 
 def describe_cut(model: Model, given: float | None, say: Console) -> None:

@@ -135,14 +135,7 @@ class Ranker:
                 which were learnt on validation for the largest F1 (``f1``) or to hold a precision
                 (``precision=.9``). A list may be empty.
         """
-        every = zip(get_args(By), (queries, history, features, text, candidates), strict=True)
-        given = {by: value for by, value in every if value is not None}
-        if len(given) != 1:
-            raise UserError(
-                f"`search` takes one input, got {' and '.join(given) or 'none'}",
-                hint="give one of queries, history, features, text, candidates",
-            )
-        ((by, value),) = given.items()
+        by, value = _one_input(queries, history, features, text, candidates)
         inputs = [value] if isinstance(value, Mapping) else _listed(value)
         request = SearchSpec(
             by,
@@ -292,6 +285,19 @@ def _checked(k: object) -> int:
     if k < 1:
         raise UserError(f"`k` must be at least 1, got {k}", hint="default: 10")
     return int(k)
+
+
+def _one_input(*values: Any) -> tuple[By, Any]:
+    """The input of a search, of those in the order of ``By``; a UserError unless there is one."""
+    given = [
+        (by, value) for by, value in zip(get_args(By), values, strict=True) if value is not None
+    ]
+    if len(given) != 1:
+        raise UserError(
+            f"`search` takes one input, got {' and '.join(by for by, _ in given) or 'none'}",
+            hint="give one of queries, history, features, text, candidates",
+        )
+    return given[0]
 
 
 def _listed(keys: Any) -> list[Any]:
