@@ -8,7 +8,7 @@ from rankfold.data.options import Preparation
 from rankfold.metrics.propensity import Propensity, parse_propensity
 from rankfold.models import grader
 from rankfold.tasks.evaluate import evaluate as evaluation
-from rankfold.tasks.options import FitOptions, GradeOptions, RankOptions
+from rankfold.tasks.options import DEFAULT_PROPENSITY, FitOptions, GradeOptions, RankOptions
 
 
 def shown(command: object) -> dict[str, object]:
@@ -40,9 +40,8 @@ def test_predict() -> None:
 
 
 def test_evaluate() -> None:
-    assert shown(evaluate.command)["index"] == signature(evaluation).parameters["index"].default
     assert shown(evaluate.command)["metrics"] is signature(evaluation).parameters["metrics"].default
-    asked = {name: shown(evaluate.command)[name] for name in ("bootstrap", "calibration", "seed")}
-    assert set(asked.values()) == {None}
-    assert parse_propensity(evaluate.DEFAULT_PROPENSITY) == Propensity()
+    asked = {name: shown(evaluate.command)[name] for name in ("bootstrap", "index", "strata")}
+    assert set(asked.values()) == {None}  # None: not given
+    assert parse_propensity(DEFAULT_PROPENSITY) == Propensity()
     assert shown(evaluate.command)["propensity"] is None  # None: not given

@@ -361,9 +361,7 @@ def test_pairs_and_graded_rows_do_not_mix(grader: Grader, data: Dataset) -> None
         rf.evaluate(grader, pairs)
     with pytest.raises(UserError, match="this data holds graded rows"):
         rf.evaluate(ranker, data)
-    with pytest.raises(
-        UserError, match="`bootstrap` is for models that grade, but popularity ranks"
-    ):
+    with pytest.raises(UserError, match="`bootstrap` is for models that grade, but this one ranks"):
         rf.evaluate(ranker, pairs, bootstrap=10)
 
 

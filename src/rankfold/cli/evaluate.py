@@ -12,9 +12,15 @@ import typer
 from rankfold.cli.console import console, print_json, print_table, progress
 from rankfold.cli.dry_run import show_outline
 from rankfold.cli.options import Data, DryRun, Json, Model, Quiet, given, takes, with_settings
-from rankfold.cli.search import AtMost, Diversity, parse_quotas
+from rankfold.cli.search import AtMost, parse_quotas
 from rankfold.errors import UserError
-from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, SET_DEFAULTS, Certainty
+from rankfold.tasks.options import (
+    DEFAULT_METRICS,
+    GRADED_DEFAULTS,
+    SET_DEFAULTS,
+    Certainty,
+    ListOptions,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +30,6 @@ if TYPE_CHECKING:
     from rankfold.tasks.metric_totals import Stratum
 
 _REPORT_BINS = 10
-DEFAULT_PROPENSITY = "0.55,1.5"
 Metrics = Annotated[
     str | None,
     takes(
@@ -37,8 +42,19 @@ Metrics = Annotated[
 
 
 @with_settings(
+    ListOptions,
     Certainty,
-    metavar={"bootstrap": "N", "calibration": "BINS", "confidence": "SHARE", "costs": "A,B"},
+    omit=["memory_budget"],
+    metavar={
+        "propensity": "A,B",
+        "index": "NAME",
+        "diversity": "D",
+        "thresholds": "GOAL",
+        "bootstrap": "N",
+        "calibration": "BINS",
+        "confidence": "SHARE",
+        "costs": "A,B",
+    },
     unset=True,
 )
 def command(
@@ -47,24 +63,7 @@ def command(
     *,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     metrics: Metrics = None,
-    propensity: Annotated[
-        str | None,
-        takes(
-            "A,B", f"Constants of the propensities of psp and psn; default: {DEFAULT_PROPENSITY}."
-        ),
-    ] = None,
-    strata: Annotated[
-        bool,
-        typer.Option("--strata", help="Also report by the frequency of the positives in train."),
-    ] = False,
-    index: Annotated[
-        str, takes("NAME", "The index that searches vectors; see `search`.")
-    ] = "exact",
-    diversity: Diversity = 0.0,
     at_most: AtMost = None,
-    thresholds: Annotated[
-        str | None, takes("GOAL", "Of micro-f1 and its like: f1, the default, or precision=.9.")
-    ] = None,
     report: Annotated[
         Path | None,
         takes("F.html", "For graded rows, also write a page with cuts, probabilities and costs."),
@@ -78,7 +77,6 @@ def command(
     **options: Any,
 ) -> None:
     """Measure a model: rank all candidates for every query of a split, or grade its rows."""
-    from rankfold.metrics.propensity import parse_propensity
     from rankfold.models.load import load
     from rankfold.tasks.evaluate import evaluate
     from rankfold.tasks.evaluate_graded import GradedEvaluation
@@ -88,9 +86,7 @@ def command(
         _check_report(loaded, report)
         options["calibration"] = options.get("calibration") or _REPORT_BINS
     names = None if metrics is None else [name for name in metrics.split(",") if name.strip()]
-    asked = {"split": split, "metrics": names, "strata": strata, "index": index, **given(options)}
-    asked |= {"diversity": diversity, "at_most": parse_quotas(at_most), "thresholds": thresholds}
-    asked["propensity"] = None if propensity is None else parse_propensity(propensity)
+    asked = {"split": split, "metrics": names, "at_most": parse_quotas(at_most), **given(options)}
     if dry_run:
         from rankfold.tasks.dry_run.evaluate import outline_evaluate
 

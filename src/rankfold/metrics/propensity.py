@@ -6,6 +6,7 @@ return [B], and 0 for a query without a positive.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -86,7 +87,7 @@ def psn_best(judged: Judged, k: int) -> Tensor:
     return _over_discounts(_given(judged.ideal_weights), judged, k)
 
 
-def check_propensity(propensity: tuple[float, float]) -> Propensity:
+def check_propensity(propensity: Sequence[float]) -> Propensity:
     """A and B; a UserError if they are out of range."""
     a, b = propensity
     if not (0 <= a < math.inf and 0 < b < math.inf):

@@ -1,6 +1,6 @@
 """How well a model ranks or grades a held-out split."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +13,22 @@ from rankfold.errors import UserError
 from rankfold.models.grader import Grader
 from rankfold.models.load import load
 from rankfold.models.ranker import Ranker
-from rankfold.models.reranking import Rules
-from rankfold.models.thresholds import F1, are_learnt
 from rankfold.notebook import shown
 from rankfold.tasks.evaluate_graded import GradedEvaluation, evaluate_graded
 from rankfold.tasks.evaluate_ranking import Evaluation, evaluate_ranking, test_pairs
-from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, SET_DEFAULTS, Certainty
+from rankfold.tasks.options import GRADED_DEFAULTS, Certainty, ListOptions, build_own
 from rankfold.types import Comm, Dataset, Progress, SplitName
 
 
-@config.explicit(Certainty)
-def evaluate(  # noqa: PLR0913
+@config.explicit(ListOptions, Certainty)
+def evaluate(
     model: Ranker | Grader | str | Path,
     data: Any,
     *,
     split: SplitName = "test",
     metrics: Sequence[str] | str | None = None,
-    propensity: tuple[float, float] | None = None,
-    strata: bool = False,
-    index: str = "exact",
-    diversity: float = 0.0,
-    at_most: Mapping[str, int] | None = None,
-    thresholds: str | None = None,
-    memory_budget: int = 2**30,
     progress: Progress = shown,
-    **graded: Any,
+    **options: Any,
 ) -> Evaluation | GradedEvaluation:
     """Rank all candidates for every query with a pair in ``split``, or grade its rows.
 
@@ -54,16 +45,8 @@ def evaluate(  # noqa: PLR0913
             which are all taken as test pairs: what the model has seen is hidden.
         split: validation or test.
         metrics: names with a cut-off, or with a false-positive rate; None: the defaults.
-        propensity: A and B of psp and psn; counts are of the data's training pairs.
-        strata: also measure by the frequency of the positives in the training pairs.
-        index: searches vectors: a key of ``INDEXES``.
-        diversity: judge the lists that ``search(diversity=...)`` gives, and those by score.
-        at_most: in the same way, for ``search(at_most=...)``.
-        thresholds: of the metrics of sets, such as micro-f1@10: ``f1``, the default, or
-            ``precision=.9``.
-        memory_budget: bytes for blocks.
         progress: called after each block.
-        graded: for a model that grades, see below.
+        options: see below, first those of a model that ranks, then those of one that grades.
     """
     comm = connect()
     model = model if isinstance(model, Ranker | Grader) else load(model)
@@ -74,32 +57,13 @@ def evaluate(  # noqa: PLR0913
         )
     shared: dict[str, Any] = {"split": split, "progress": progress}
     if isinstance(model, Grader):
-        ranking: dict[str, Any] = {"strata": strata, "index": index != "exact"}
-        ranking |= {"propensity": propensity, "diversity": diversity, "at_most": at_most}
-        ranking["thresholds"] = thresholds
-        if wrong := next((name for name, value in ranking.items() if value), None):
-            raise UserError(
-                f"`{wrong}` is for models that rank, but this one grades rows",
-                hint=f"leave --{wrong.replace('_', '-')} out",
-            )
-        certainty = config.build(Certainty, graded)
+        certainty = build_own(Certainty, ListOptions, options)
         metrics = GRADED_DEFAULTS if metrics is None else metrics
         return evaluate_graded(
             model, data, metrics=metrics, certainty=certainty, comm=comm, **shared
         )
-    config.check_names(Certainty, graded)
-    if wrong := next(iter(graded), None):
-        raise UserError(
-            f"`{wrong}` is for models that grade, but {model.model.method} ranks candidates",
-            hint=f"leave --{wrong} out",
-        )
-    shared |= {"propensity": propensity, "strata": strata, "index": index}
-    shared["rules"] = Rules(diversity=diversity, at_most=at_most or {})
-    shared["thresholds"] = thresholds or F1
-    if metrics is None:
-        in_sets = are_learnt(model.model) and not shared["rules"]
-        metrics = (*DEFAULT_METRICS, *SET_DEFAULTS) if in_sets else DEFAULT_METRICS
-    return evaluate_ranking(model, data, metrics=metrics, memory_budget=memory_budget, **shared)
+    own = build_own(ListOptions, Certainty, options)
+    return evaluate_ranking(model, data, metrics=metrics, options=own, **shared)
 
 
 def _own_part(data: Any, model: Ranker | Grader, comm: Comm) -> Dataset:

@@ -19,11 +19,16 @@ from rankfold.distributed.collectives import count_over_ranks
 from rankfold.distributed.connection import connect
 from rankfold.errors import UserError
 from rankfold.metrics import SET_METRICS, MetricSpec, parse
-from rankfold.metrics.propensity import Propensity, check_propensity, inverse_propensity
+from rankfold.metrics.propensity import (
+    Propensity,
+    check_propensity,
+    inverse_propensity,
+    parse_propensity,
+)
 from rankfold.models.ranker import Ranker
-from rankfold.models.reranking import NO_RULES, Rules, choose, pool_size
+from rankfold.models.reranking import Rules, choose, pool_size
 from rankfold.models.search import Searcher, find_index, ranks_by_text
-from rankfold.models.thresholds import F1
+from rankfold.models.thresholds import F1, are_learnt
 from rankfold.notebook import silent
 from rankfold.tasks.metric_totals import (
     GroupTally,
@@ -37,8 +42,10 @@ from rankfold.tasks.metric_totals import (
     reads,
     train_taste,
 )
-from rankfold.tasks.options import DEFAULT_METRICS
+from rankfold.tasks.options import DEFAULT_METRICS, SET_DEFAULTS, ListOptions
 from rankfold.types import Comm, Dataset, Interactions, Progress, SplitName, Tabular
+
+_USUAL = ListOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +93,13 @@ class Evaluation(Tabular):
         return document
 
 
-def evaluate_ranking(  # noqa: PLR0913
+def evaluate_ranking(
     ranker: Ranker,
     data: Dataset,
     *,
     split: SplitName,
-    metrics: Sequence[str] | str,
-    propensity: tuple[float, float] | None = None,
-    strata: bool = False,
-    index: str = "exact",
-    rules: Rules = NO_RULES,
-    thresholds: str = F1,
-    memory_budget: int = 2**30,
+    metrics: Sequence[str] | str | None,
+    options: ListOptions = _USUAL,
     progress: Progress = silent,
 ) -> Evaluation:
     """Rank all candidates for every query with a pair in ``split``; see ``evaluate``.
@@ -105,12 +107,13 @@ def evaluate_ranking(  # noqa: PLR0913
     Each process ranks for its own queries; the values of all are then gathered.
     """
     comm = connect()
-    specs = _parsed(metrics, comm, rules)
-    chosen = check_propensity(Propensity() if propensity is None else propensity)
+    rules = Rules(diversity=options.diversity, at_most=options.at_most or {})
+    specs = _parsed(_defaults(ranker, rules) if metrics is None else metrics, comm, rules)
+    chosen, strata, goal = _propensity(options), options.strata, options.thresholds or F1
     check_content(data)
     by_text = ranks_by_text(ranker.model)
     data = _checked_texts(ranker, _in_tokens_of(ranker, data)) if by_text else data
-    build = find_index(index, ranker.model)
+    build = find_index(options.index, ranker.model)
     matched = _match(ranker, data, split)
     given, places = (None, None) if by_text else (matched.given, matched.places)
     has_positive = matched.truth.counts() > 0
@@ -120,14 +123,14 @@ def evaluate_ranking(  # noqa: PLR0913
     weighted = any(reads(spec) == "propensity" for spec in specs)
     counts = comm.sum(train.candidate_counts()) if weighted or strata else torch.empty(0)
     weights = _weights(counts, train, chosen, matched, comm) if weighted else None
-    searcher = Searcher(ranker.model, matched.train, memory_budget, data.query_texts, build)
+    searcher = Searcher(ranker.model, matched.train, options.memory_budget, data.query_texts, build)
     _share_popularity(searcher, matched.train, comm)
     if given is None and searcher.opened.known is not None:  # its queries are what they chose
         matched = _with_histories(matched, ranker, data, split)
     ranks, taste = popularity_ranks(specs, searcher), train_taste(specs, matched.train)
     new_tally = partial(Tally, specs, matched.seen.n_candidates, ranks, weights, comm, taste)
     tally, plain, k = new_tally(), new_tally(), max(spec.k for spec in specs)
-    sets = SetTally(specs, searcher, thresholds, matched.truth.n_candidates)
+    sets = SetTally(specs, searcher, goal, matched.truth.n_candidates)
     depth = pool_size(k) if rules else k
     groups = groups_of(counts) if strata else {}
     parts = {name: GroupTally(matched.spread(one), specs, tally) for name, one in groups.items()}
@@ -155,7 +158,7 @@ def evaluate_ranking(  # noqa: PLR0913
         propensity=None if weights is None else chosen,
         strata=[part.stratum(name, counts[groups[name]]) for name, part in parts.items()],
         by_score=plain.means() if rules else None,
-        thresholds=thresholds if sets.specs else None,
+        thresholds=goal if sets.specs else None,
     )
 
 
@@ -173,6 +176,20 @@ def _rows_to_rank(known: Tensor, split: SplitName, comm: Comm) -> Tensor:
             hint="check that the model was fitted on this data",
         )
     return torch.nonzero(known).flatten()
+
+
+def _defaults(ranker: Ranker, rules: Rules) -> Sequence[str]:
+    """The default metrics of a model and of lists by these rules."""
+    in_sets = are_learnt(ranker.model) and not rules
+    return (*DEFAULT_METRICS, *SET_DEFAULTS) if in_sets else DEFAULT_METRICS
+
+
+def _propensity(options: ListOptions) -> Propensity:
+    """A and B, given as text or as numbers."""
+    given = options.propensity
+    if isinstance(given, str):
+        return parse_propensity(given)
+    return check_propensity(Propensity() if given is None else given)
 
 
 def _parsed(metrics: Sequence[str] | str, comm: Comm, rules: Rules) -> list[MetricSpec]:

@@ -4,18 +4,20 @@ This module imports neither torch nor polars: the command line reads its help te
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, field
+from dataclasses import MISSING, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rankfold.config import Settings, check, setting
+from rankfold.config import Settings, build, check, setting
 from rankfold.errors import UserError
 from rankfold.notebook import shown
 
+S = TypeVar("S", bound=Settings)
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@20", "hit@10", "coverage@10")
 SET_DEFAULTS = ("micro-f1@10", "macro-f1@10")  # also, for a model with thresholds
 GRADED_DEFAULTS = ("tpr@fpr=.01", "tpr@fpr=.05", "tpr@fpr=.1", "pauc@fpr=.1", "auc", "order")
 
+DEFAULT_PROPENSITY = "0.55,1.5"
 _DEVICES = ("auto", "cpu", "cuda")
 PATIENCE = (
     "stop after this many steps without a better score, where an epoch of fewer than 100 updates "
@@ -127,6 +129,30 @@ class CompareOptions(Settings):
     progress: Callable[[str, float], None] = setting(shown, help="called after each step")
 
 
+class ListOptions(Settings):
+    """The options of ``evaluate`` for a model that ranks."""
+
+    propensity: str | Sequence[float] | None = setting(
+        None,
+        help="constants A,B of the propensities of psp and psn, whose counts are of the data's "
+        f"training pairs; default: {DEFAULT_PROPENSITY}",
+    )
+    strata: bool = setting(
+        False, help="also report by the frequency of the positives in the training pairs"
+    )
+    index: str = setting("exact", help="the index that searches vectors; see search")
+    diversity: float = setting(
+        0.0, help="judge the lists that search gives with this diversity, and those by score"
+    )
+    at_most: Mapping[str, int] | None = setting(
+        None, help="judge the lists with so many results per value of a feature: {'brand': 2}"
+    )
+    thresholds: str | None = setting(
+        None, help="of micro-f1 and its like: f1, the default, or precision=.9"
+    )
+    memory_budget: int = setting(2**30, at_least=1, help="memory for one block of work, in bytes")
+
+
 class Certainty(Settings):
     """The intervals and calibration curves of graded rows."""
 
@@ -207,3 +233,24 @@ class GradeOptions(Settings):
         None, help="the column of keys; default: as prepared, else rows are numbered"
     )
     strict: bool = setting(False, help="refuse bad rows")
+
+
+_RANK, _GRADE = ("rank", "ranks candidates"), ("grade", "grades rows")
+_PURPOSES = {RankOptions: _RANK, ListOptions: _RANK, GradeOptions: _GRADE, Certainty: _GRADE}
+
+
+def build_own(kind: type[S], other: type[Settings], options: Mapping[str, Any]) -> S:
+    """The options of one kind of model; a UserError for one that only the other kind has.
+
+    Those of the other kind may be None, False or empty: then they ask for nothing.
+    """
+    others = {one.name for one in fields(other)} - {one.name for one in fields(kind)}
+    for name, value in options.items():
+        if name in others and not (value is None or value is False or value == {}):
+            flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"`{name}` is for models that {_PURPOSES[other][0]}, but this one "
+                f"{_PURPOSES[kind][1]}",
+                hint=f"leave {flag} out",
+            )
+    return build(kind, {name: value for name, value in options.items() if name not in others})

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 import torch
@@ -29,10 +29,9 @@ from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import best
 from rankfold.models.search import NO_FILTER, Filter, ranks_by_text
 from rankfold.notebook import shown
-from rankfold.tasks.options import GradeOptions, RankOptions
+from rankfold.tasks.options import GradeOptions, RankOptions, build_own
 from rankfold.types import Progress, Tabular, TopK
 
-S = TypeVar("S", bound=config.Settings)
 ROWS_SHOWN = 20  # in a notebook
 BLOCK_BYTES = 2**28  # of results at a time
 
@@ -100,10 +99,12 @@ def predict(
         reading = Reading(scratch, progress=progress, dialect=written.dialect)
         if isinstance(model, Grader):
             sources = _in_utf8(_sources(inputs), written.encoding, scratch)
-            done, table = _grade(model, sources, _options(GradeOptions, options), reading)
+            graded = build_own(GradeOptions, RankOptions, options)
+            done, table = _grade(model, sources, graded, reading)
         else:
             sources = _in_utf8(_as_files(inputs, scratch), written.encoding, scratch)
-            done, table = _rank(model, sources, _options(RankOptions, options), reading)
+            ranked = build_own(RankOptions, GradeOptions, options)
+            done, table = _rank(model, sources, ranked, reading)
         table = table.collect().lazy() if out is None else _write(table, Path(out))
     if reading.bad.counts:
         done["dropped"] = reading.bad.summary()
@@ -145,21 +146,6 @@ def _as_files(inputs: Any, scratch: Path) -> Sequence[str | Path]:
     (table,) = sources if len(sources) == 1 else [inputs]
     in_memory.to_frame(table).sink_parquet(path)
     return [path]
-
-
-def _options(kind: type[S], options: dict[str, Any]) -> S:
-    """The options of a model; those of the other kind of model are a UserError."""
-    grades = kind is GradeOptions
-    other = RankOptions if grades else GradeOptions
-    for name in options:
-        if name in _names(other) and name not in _names(kind):
-            purpose, does = ("rank", "grades rows") if grades else ("grade", "ranks candidates")
-            flag = "-k" if name == "k" else f"--{name.replace('_', '-')}"
-            raise UserError(
-                f"`{name}` is for models that {purpose}, but this one {does}",
-                hint=f"leave {flag} out",
-            )
-    return config.build(kind, options)
 
 
 def _names(kind: type[config.Settings]) -> list[str]:

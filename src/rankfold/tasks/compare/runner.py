@@ -24,7 +24,7 @@ from rankfold.tasks.compare.plan import ComparePlan, Entry
 from rankfold.tasks.evaluate_graded import evaluate_graded, matched
 from rankfold.tasks.evaluate_ranking import evaluate_ranking
 from rankfold.tasks.fit import fit
-from rankfold.tasks.options import Certainty
+from rankfold.tasks.options import Certainty, ListOptions
 from rankfold.tasks.tune import tune
 from rankfold.tasks.tune.folder import MODEL
 from rankfold.training.checkpoint import remove
@@ -168,8 +168,9 @@ def _stop_after_interrupt() -> Iterator[None]:
 def _test_ranker(
     plan: ComparePlan, ranker: Ranker, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    options = ListOptions(strata=True)
     result = evaluate_ranking(
-        ranker, plan.data, split="test", metrics=plan.metrics, strata=True, progress=progress
+        ranker, plan.data, split="test", metrics=plan.metrics, options=options, progress=progress
     )
     groups = [
         {"name": part.name, "queries": part.queries, "metrics": dict(part.metrics)}
