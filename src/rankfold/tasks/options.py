@@ -3,6 +3,8 @@
 This module imports neither torch nor polars: the command line reads its help texts and defaults.
 """
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from pathlib import Path
@@ -254,3 +256,14 @@ def build_own(kind: type[S], other: type[Settings], options: Mapping[str, Any]) 
                 hint=f"leave {flag} out",
             )
     return build(kind, {name: value for name, value in options.items() if name not in others})
+
+
+def parse_budget(given: float | str | None) -> float | None:
+    """Seconds: ``120``, ``"120s"``, ``"2m"``, ``"1.5h"``; None without a budget."""
+    if given is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(given).strip())
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+    if not 0 < seconds < math.inf:
+        raise UserError(f"`budget` must be a time, got {given!r}", hint="write 120s, 2m or 1h")
+    return seconds

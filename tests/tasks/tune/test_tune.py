@@ -18,8 +18,9 @@ from rankfold import config
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.methods import METHODS
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
+from rankfold.tasks.options import parse_budget
 from rankfold.tasks.tune import TuneResult, tune
-from rankfold.tasks.tune.plan import parse_budget, points
+from rankfold.tasks.tune.plan import points
 from rankfold.types import Choices, Columns, Dataset, Vocabulary, from_pairs
 
 

@@ -16,8 +16,7 @@ from rankfold.metrics import parse
 from rankfold.metrics.graded import check_two_grades, parse_graded
 from rankfold.tasks.fit.plan import DEFAULT_METRIC
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
-from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, CompareOptions
-from rankfold.tasks.tune.plan import parse_budget
+from rankfold.tasks.options import DEFAULT_METRICS, GRADED_DEFAULTS, CompareOptions, parse_budget
 from rankfold.types import Dataset, Graded
 
 _ENTRY = re.compile(r"(?:(?P<label>[^=]+)=)?(?P<method>[^=@]+)(?:@(?P<seed>\d+))?")
@@ -77,7 +76,7 @@ class ComparePlan:
     @property
     def seconds(self) -> float | None:
         """The tuning time of each method."""
-        return None if self.options.budget is None else parse_budget(self.options.budget)
+        return parse_budget(self.options.budget)
 
     @property
     def refits(self) -> bool:

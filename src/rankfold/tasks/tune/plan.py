@@ -1,9 +1,7 @@
 """The plan of a search: its space, the points tried first, and its limits."""
 
 import json
-import math
 import random
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -17,7 +15,7 @@ from rankfold.errors import UserError
 from rankfold.methods import METHODS, find_method
 from rankfold.tasks.fit.plan import FitPlan
 from rankfold.tasks.fit.plan import make_plan as make_fit_plan
-from rankfold.tasks.options import TuneOptions
+from rankfold.tasks.options import TuneOptions, parse_budget
 from rankfold.types import Choices, Dataset, Graded, Interactions, Space
 from rankfold.types.spaces import count_points
 
@@ -43,15 +41,6 @@ def best_of(trials: list[Trial]) -> Trial | None:
     """The complete trial with the highest score; the first of several."""
     finished = [trial for trial in trials if trial.state == "complete"]
     return max(finished, key=lambda trial: trial.score or 0.0, default=None)
-
-
-def parse_budget(given: float | str) -> float:
-    """Seconds: ``120``, ``"120s"``, ``"2m"``, ``"1.5h"``."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(given).strip())
-    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    if not 0 < seconds < math.inf:
-        raise UserError(f"`budget` must be a time, got {given!r}", hint="write 120s, 2m or 1h")
-    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +115,7 @@ def make_plan(method: str, data: Dataset, options: TuneOptions) -> TunePlan:
     space = {
         name: where for name, where in _space(fit, options).items() if name not in options.fixed
     }
-    budget = None if options.budget is None else parse_budget(options.budget)
+    budget = parse_budget(options.budget)
     limit = DEFAULT_TRIALS if options.trials is None and budget is None else options.trials
     n_points = count_points(space)
     if n_points is not None:
