@@ -142,7 +142,7 @@ def main() -> None:
         far = of_topics(12000, 15000, 9, topics=150, share=0.85, power=0.8, seed=seed + 3)
         write(f"gen-checkins-{kind}", *far, seed=seed + 3)
     for name in FEW_OF:
-        for n, draws in ((50, 2), (150, 2)):
+        for n, draws in ((50, 8), (150, 3)):
             for draw in range(draws):
                 write_few(name, n, draw)
 
