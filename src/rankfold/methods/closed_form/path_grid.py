@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import log2
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rankfold.solvers.path import PathPoint
@@ -17,6 +18,7 @@ THRESHOLDS = (0.0, 0.5, 0.9)  # shares of the last kept singular value
 DISCOUNTS = (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # exponents of the candidates' counts
 TAIL_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 POPULARITIES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0)  # weights, relative as those of the tail
+_LEAST = 0.125  # a weight that differs from none by a step: half of the least
 T = TypeVar("T")
 STARTS = (  # many components and much of the tail, or few and little: for clean and noisy pairs
     (RANKS[5], THRESHOLDS[1], DISCOUNTS[3], TAIL_WEIGHTS[4], POPULARITIES[0]),
@@ -96,6 +98,20 @@ class PathGrid(NamedTuple):
         factors = start._replace(rank=self.ranks[-1], tail_weight=self.weights[0], popularity=0.0)
         low = factors._replace(rank=self.ranks[len(self.ranks) // 2])
         return sorted({factors, low, factors._replace(tail_weight=self.weights[-1])})
+
+
+def distance(point: PathPoint, other: PathPoint) -> float:
+    """The number of steps between two points: halves or doubles, but for discounts."""
+
+    def doublings(one: float, another: float) -> float:
+        return abs(log2((one + _LEAST) / (another + _LEAST)))
+
+    return (
+        abs(log2(point.rank / other.rank))
+        + abs(point.discount - other.discount) / (DISCOUNTS[1] - DISCOUNTS[0])
+        + doublings(point.tail_weight, other.tail_weight)
+        + doublings(point.popularity, other.popularity)
+    )
 
 
 def _near(values: Sequence[T], own: T) -> Sequence[T]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import sum_over_ranks
 from rankfold.errors import UserError
 from rankfold.methods.closed_form import spectral, tail
-from rankfold.methods.closed_form.path_grid import PathGrid
+from rankfold.methods.closed_form.path_grid import PathGrid, distance
 from rankfold.methods.closed_form.path_scores import PathScores, Solved
 from rankfold.methods.closed_form.racing import RacingStage, blend, choose, mean, race, stages
 from rankfold.objectives.quadratic import Objective
@@ -40,10 +40,11 @@ DEFAULTS: dict[str, Any] = {
     "query_exponent": spectral.QUERY_EXPONENT,
     "candidate_exponent": spectral.CANDIDATE_EXPONENT,
     "threshold": 0.5,
-    "discount": 0.15,
-    "tail_weight": 0.5,
-    "popularity": 0.0,
+    "discount": 0.1,
 }
+_FREE = ("rank", "tail_weight", "popularity", *DEFAULTS)  # the first three follow from the data
+_NOISY_TAIL = 2.0  # weight of a tail where no component stands out
+_PRIOR_PAIRS, _MOST_POPULARITY = 6.0, 2.0  # of a query whose popularity has the weight 1
 _MAX_DECOMPOSITIONS = 2  # kept in memory, the best by the first sample
 _FIRST_STAGES, _UPHILL_STAGES = 3, 4  # of the race: of each decomposition, of the best ones
 _MOST_STEPS = 16
@@ -59,7 +60,7 @@ class PathSearch:
             run = replace(run, judge=None)
         self.rows, self.run = rows, run
         self.config = config if run.judge is not None else _with_defaults(config)
-        self.defaulted = self.config != config
+        self.defaulted = run.judge is None and any(getattr(config, n) is None for n in _FREE)
         self.counts = run.comm.sum(rows.candidate_counts()).clamp(min=1).double()
         self.exponents = _exponents(self.config)
         self.shards = divide(rows, min(config.width, rows.n_candidates), run)
@@ -69,7 +70,7 @@ class PathSearch:
                 hint="raise candidate_memory, or prepare without --fold-in",
             )
         self.stages: list[RacingStage] = []
-        free = any(getattr(self.config, name) is None for name in ("rank", *DEFAULTS))
+        free = any(getattr(self.config, name) is None for name in _FREE)
         if run.judge is not None and free:
             self.stages = list(stages(run.judge, config.path_queries, run.comm, self.shards))
         # the best score so far, by the step it is known at
@@ -80,6 +81,7 @@ class PathSearch:
         )
         self.leaders: list[PathPoint] = []  # the best point of each pair, by the first stages
         self.winner: PathPoint | None = None  # by many queries, of all pairs so far
+        self.defaults: dict[int, PathPoint] = {}  # by place
         self.values: dict[PathPoint, list[Tensor]] = {}  # of the metric, a tensor for each stage
 
     def next_place(self) -> int | None:
@@ -130,16 +132,42 @@ class PathSearch:
     def best(self) -> Model:
         """The model of the best point, or of the mean of those that may be."""
         if not self.leaders:
-            solved = next(iter(self.scores.solved.values()))
-            start = solved.grid.starts()[0]
-            if self.config.rank is None:
-                start = start._replace(rank=self.signal_rank(solved))
-            return self.model(start)
+            return self.model(self.default(next(iter(self.scores.solved))))
         best = self.leader_by_many()
         grid, measure = self.scores.solved[best.place].grid, self.scores.measure
         near = [*grid.mixes(best), *grid.solutions(best), *grid.priors(best)]
-        points = dict.fromkeys(near)
-        return self.model(finished(choose(points, self.values, measure, len(self.stages), blend)))
+        points, n_stages = dict.fromkeys(near), len(self.stages)
+        chosen = choose(points, self.values, measure, n_stages, blend, self.steps)
+        return self.model(finished(chosen))
+
+    def default(self, place: int) -> PathPoint:
+        """The point without validation, from which few queries do not lead far.
+
+        With sigma the singular values, r of them above noise, and n pairs of a mean query::
+
+            tail_weight = 2 sigma_{r + 1} / sigma_1        popularity = 6 / n, at most 2
+        """
+        if place not in self.defaults:
+            solved, given = self.scores.solved[place], self.config
+            rank, values = self.signal_rank(solved), solved.spectrum.values
+            noise = float(values[min(rank, len(values) - 1)] / values[0]) if len(values) > 0 else 1
+            n_pairs = sum_over_ranks(self.rows.n_pairs, self.run.comm)
+            n_queries = sum_over_ranks(int((self.rows.counts() > 0).sum()), self.run.comm)
+            popular = min(_MOST_POPULARITY, _PRIOR_PAIRS * n_queries / max(1, n_pairs))
+            own = PathPoint(
+                place,
+                rank if given.rank is None else solved.grid.ranks[0],
+                DEFAULTS["threshold"] if given.threshold is None else given.threshold,
+                DEFAULTS["discount"] if given.discount is None else given.discount,
+                _NOISY_TAIL * noise if given.tail_weight is None else given.tail_weight,
+                popular if given.popularity is None else given.popularity,
+            )
+            self.defaults[place] = own if given.tail != "none" else own._replace(tail_weight=0.0)
+        return self.defaults[place]
+
+    def steps(self, point: PathPoint) -> float:
+        """The distance of a point from the default, about in steps of the grid."""
+        return distance(point, self.default(point.place))
 
     def signal_rank(self, solved: Solved) -> int:
         """The number of components that stand out from those of a random matrix.
@@ -181,7 +209,8 @@ class PathSearch:
     def leader(self, points: list[PathPoint], n_stages: int) -> PathPoint:
         """The best point by the queries of some stages."""
         n_stages = min(n_stages, len(self.stages))
-        return next(iter(finished(race(points, self.values, self.scores.measure, n_stages))))
+        work = race(points, self.values, self.scores.measure, n_stages, self.steps)
+        return next(iter(finished(work)))
 
     def model(self, point: PathPoint) -> Model:
         spectrum, solution = self.scores.solved[point.place].spectrum, self.solution(point)

@@ -3,6 +3,12 @@
 All points are measured on a sample. Those that may still be better than the best by more than
 ``MIN_GAIN`` are measured on equally many further queries, then on twice as many, and so on. The
 remaining points cannot be distinguished; each has a weight by its distance from the best.
+
+Few queries say little, so that the best of many points is best by chance. Before any query a point
+is expected to lose ``STEP_LOSS`` of the score for each step from the defaults, give or take
+``SPREAD``. A lead with the standard error e then counts as (Bayes, both normal)::
+
+    lead + e^2 STEP_LOSS / (SPREAD^2 score) (steps of the point - steps of the best)
 """
 
 import math
@@ -22,6 +28,7 @@ from rankfold.types import Comm, Interactions, Judge, Model
 STAGES = (1, 1, 2, 4, 8)  # times the sample
 MAX_ERRORS = 2.0  # standard errors by which a difference may be wrong
 MIN_GAIN = 0.003  # relative to the best score: the smallest improvement of interest
+STEP_LOSS, SPREAD = 0.02, 0.2  # of a point before it is measured, relative to the best score
 
 _TINY, _MAX_DISTANCE = 1e-12, 50.0  # of a standard error; of a point from the best
 
@@ -63,6 +70,7 @@ def race(
     values: dict[P, list[Tensor]],
     measure: Callable[[list[P], int], dict[P, Tensor]],
     n_stages: int,
+    steps: Callable[[P], float] = lambda _: 0.0,
 ) -> Work[dict[P, float]]:
     """The points that may be the best, best first, with their weights.
 
@@ -73,6 +81,7 @@ def race(
         values: the metric's values of each point in its stages so far. New ones are added.
         measure: gives the values of some points in a stage.
         n_stages: the largest number of stages.
+        steps: of a point from the defaults.
     """
     left = list(points)
     for stage in range(n_stages):
@@ -81,15 +90,22 @@ def race(
             values.setdefault(point, []).append(measured)
         known = {point: torch.cat(values[point][: stage + 1]) for point in left}
         best = max(left, key=lambda point: mean(known[point])[0])
-        min_gain = MIN_GAIN * mean(known[best])[0]
+        score = mean(known[best])[0]
         leads = {point: mean(known[best] - known[point]) for point in left}
         gains = {point: MAX_ERRORS * error - lead for point, (lead, error) in leads.items()}
-        left = [point for point in left if point == best or gains[point] > min_gain]
+        left = [point for point in left if point == best or gains[point] > MIN_GAIN * score]
         if len(left) == 1:
             break
         yield sum(STAGES[: stage + 1]) / sum(STAGES[:n_stages])
-    left.sort(key=lambda point: leads[point][0])
-    distances = {point: leads[point][0] / max(leads[point][1], _TINY) for point in left}
+    factor = STEP_LOSS / max(SPREAD**2 * score, _TINY)
+    expected = {
+        point: leads[point][0] + factor * leads[point][1] ** 2 * (steps(point) - steps(best))
+        for point in left
+    }
+    left.sort(key=expected.__getitem__)
+    first = left[0]
+    errors = {point: max(leads[point][1], leads[first][1], _TINY) for point in left}
+    distances = {point: (expected[point] - expected[first]) / errors[point] for point in left}
     return {point: math.exp(-min(z, _MAX_DISTANCE)) for point, z in distances.items()}
 
 
@@ -99,14 +115,15 @@ def choose(
     measure: Callable[[list[P], int], dict[P, Tensor]],
     n_stages: int,
     middle_of: Callable[[dict[P, float]], P],
+    steps: Callable[[P], float] = lambda _: 0.0,
 ) -> Work[P]:
     """The mean of the points that may be the best, or the best if it is clearly better."""
-    weights = yield from race(points, values, measure, n_stages)
+    weights = yield from race(points, values, measure, n_stages, steps)
     best, middle = next(iter(weights)), middle_of(weights)
     for stage in range(len(values.get(middle, [])), len(values[best])):
         values.setdefault(middle, []).append(measure([middle], stage)[middle])
     lead, error = mean(torch.cat(values[best]) - torch.cat(values[middle]))
-    return best if lead > error else middle
+    return best if lead > MAX_ERRORS * error else middle
 
 
 def measure_scores(
