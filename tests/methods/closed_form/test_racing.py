@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
-from rankfold.methods.closed_form.racing import STAGES, mean, race, stages
+from rankfold.methods.closed_form.racing import (
+    SPREAD,
+    STAGES,
+    STEP_LOSS,
+    choose,
+    mean,
+    race,
+    stages,
+)
 from rankfold.solvers.progress import finished
 from rankfold.types import Interactions, from_pairs
 
@@ -90,6 +98,33 @@ def test_known_values_are_not_measured_again() -> None:
     values = {"one": list(track.all["one"][:2])}
     finished(race(["one", "other"], values, track.measure, 3))
     assert track.measured == [(0, ["other"]), (1, ["other"]), (2, ["one", "other"])]
+
+
+@pytest.mark.parametrize(("n_stages", "first"), [(1, "near"), (len(SIZES), "far")])
+def test_few_queries_do_not_lead_far_from_the_defaults(n_stages: int, first: str) -> None:
+    """Two steps farther, and better by a twentieth of a standard error, or by a fifth."""
+    near = levelled(noise(0, 0.1), 1.0)
+    error = levelled(noise(1, 1.0), 0.005)
+    track = Track(near=near, far=near + error)
+    steps = {"near": 1.0, "far": 3.0}.__getitem__
+    weights = finished(race(["far", "near"], {}, track.measure, n_stages, steps))
+    lead, e = mean(error[: sum(SIZES[:n_stages])])
+    score = mean((near + error)[: sum(SIZES[:n_stages])])[0]
+    expected = lead - 2 * STEP_LOSS / (SPREAD**2 * score) * e**2
+    assert (expected < 0) is (first == "near")
+    assert best_of(weights) == first
+    (other,) = (weight for name, weight in weights.items() if name != first)
+    assert other == pytest.approx(math.exp(-abs(expected) / e), rel=1e-3)
+
+
+def test_the_mean_is_taken_unless_the_best_leads_by_more_errors() -> None:
+    """Here by one and a half."""
+    lead = noise(1, 0.3)
+    lead += 1.5 * mean(lead[: SIZES[0]])[1] - lead[: SIZES[0]].mean()
+    track = Track(best=1 + lead, mean=torch.ones(sum(SIZES)))
+    for most, expected in ((1.0, "best"), (2.0, "mean")):
+        work = choose(["best"], {}, track.measure, 1, lambda _: "mean", most_errors=most)
+        assert finished(work) == expected
 
 
 def test_single_point_and_ties() -> None:

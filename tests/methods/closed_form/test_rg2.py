@@ -13,7 +13,7 @@ import rankfold as rf
 from rankfold.distributed.collectives import SingleProcess
 from rankfold.methods import METHODS
 from rankfold.methods.closed_form import path_grid
-from rankfold.methods.closed_form.path_grid import PathGrid
+from rankfold.methods.closed_form.path_grid import PathGrid, distance
 from rankfold.methods.closed_form.path_scores import PathScores
 from rankfold.methods.closed_form.path_search import DEFAULTS, EXPONENTS, PathSearch
 from rankfold.methods.closed_form.racing import blend
@@ -262,6 +262,37 @@ def test_without_validation_components_like_noise_are_dropped(
     table = pl.DataFrame({"query": pairs[:, 0].numpy(), "candidate": pairs[:, 1].numpy()})
     noise = without_validation(rf.prepare(table))
     assert rf.fit("rg2", noise, width=40).model.config["rank"] <= 2
+
+
+def test_without_validation_the_tail_and_popularity_follow_from_the_data(
+    split_data: Dataset,
+) -> None:
+    model = rf.fit("rg2", without_validation(split_data), width=8, rank=6, tolerance=1e-4).model
+    rows = split_data.split("train")
+    run = Run(torch.Generator().manual_seed(1), torch.device("cpu"), SingleProcess())
+    search = PathSearch(rows, Config(width=8, rank=6, tolerance=1e-4), run)
+    *_, found = search.passes(search.exponents.index((-0.375, 0.35)), None)
+    n_above = max(6, int((found.values > edge(search)).sum()))
+    noise = float(found.values[min(n_above, 7)] / found.values[0])
+    assert model.config["tail_weight"] == pytest.approx(2 * noise, rel=1e-3)
+    assert model.config["popularity"] == pytest.approx(6 * rows.n_queries / rows.n_pairs)
+    short = rows.keep(torch.arange(rows.n_pairs) - rows.offsets[rows.query_of_pair().long()] < 2)
+    fitted = rf.fit("rg2", replace(without_validation(split_data), train=short), width=8).model
+    assert fitted.config["popularity"] == 2.0
+
+
+def edge(search: PathSearch) -> float:
+    shape = search.rows.n_queries**-0.5 + search.rows.n_candidates**-0.5
+    return float(search.objective(0).constant ** 0.5 * shape)
+
+
+def test_steps_are_those_of_the_grid() -> None:
+    at = PathPoint(0, 64, 0.5, 0.1, 1.0, 0.5)
+    assert distance(at, at._replace(place=1, threshold=0.9)) == 0
+    assert distance(at, at._replace(rank=16)) == pytest.approx(2)
+    assert distance(at, at._replace(discount=-0.2)) == pytest.approx(3)
+    assert 0.8 < distance(at, at._replace(tail_weight=2.0)) < 1
+    assert distance(at._replace(popularity=0.0), at._replace(popularity=0.125)) == pytest.approx(1)
 
 
 def test_without_validation_given_settings_stay(data: Dataset) -> None:

@@ -21,7 +21,15 @@ from rankfold.errors import UserError
 from rankfold.methods.closed_form import spectral, tail
 from rankfold.methods.closed_form.path_grid import PathGrid, distance
 from rankfold.methods.closed_form.path_scores import PathScores, Solved
-from rankfold.methods.closed_form.racing import RacingStage, blend, choose, mean, race, stages
+from rankfold.methods.closed_form.racing import (
+    MAX_ERRORS,
+    RacingStage,
+    blend,
+    choose,
+    mean,
+    race,
+    stages,
+)
 from rankfold.objectives.quadratic import Objective
 from rankfold.objectives.rg import rg2, row_sizes, target_line
 from rankfold.solvers.path import PathPoint, popularity
@@ -137,7 +145,7 @@ class PathSearch:
         grid, measure = self.scores.solved[best.place].grid, self.scores.measure
         near = [*grid.mixes(best), *grid.solutions(best), *grid.priors(best)]
         points, n_stages = dict.fromkeys(near), len(self.stages)
-        chosen = choose(points, self.values, measure, n_stages, blend, self.steps)
+        chosen = choose(points, self.values, measure, n_stages, blend, self.steps, MAX_ERRORS)
         return self.model(finished(chosen))
 
     def default(self, place: int) -> PathPoint:

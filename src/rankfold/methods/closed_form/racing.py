@@ -116,14 +116,18 @@ def choose(
     n_stages: int,
     middle_of: Callable[[dict[P, float]], P],
     steps: Callable[[P], float] = lambda _: 0.0,
+    most_errors: float = 1.0,
 ) -> Work[P]:
-    """The mean of the points that may be the best, or the best if it is clearly better."""
+    """The mean of the points that may be the best, or the best if it is clearly better.
+
+    It is if it leads by more than ``most_errors`` standard errors. Other arguments as of ``race``.
+    """
     weights = yield from race(points, values, measure, n_stages, steps)
     best, middle = next(iter(weights)), middle_of(weights)
     for stage in range(len(values.get(middle, [])), len(values[best])):
         values.setdefault(middle, []).append(measure([middle], stage)[middle])
     lead, error = mean(torch.cat(values[best]) - torch.cat(values[middle]))
-    return best if lead > MAX_ERRORS * error else middle
+    return best if lead > most_errors * error else middle
 
 
 def measure_scores(
