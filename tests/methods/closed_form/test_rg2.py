@@ -265,10 +265,10 @@ def test_without_validation_components_like_noise_are_dropped(
 
 
 def test_without_validation_the_tail_and_popularity_follow_from_the_data(
-    split_data: Dataset,
+    data: Dataset,
 ) -> None:
-    model = rf.fit("rg2", without_validation(split_data), width=8, rank=6, tolerance=1e-4).model
-    rows = split_data.split("train")
+    model = rf.fit("rg2", without_validation(data), width=8, rank=6, tolerance=1e-4).model
+    rows = data.split("train")
     run = Run(torch.Generator().manual_seed(1), torch.device("cpu"), SingleProcess())
     search = PathSearch(rows, Config(width=8, rank=6, tolerance=1e-4), run)
     *_, found = search.passes(search.exponents.index((-0.375, 0.35)), None)
@@ -277,7 +277,7 @@ def test_without_validation_the_tail_and_popularity_follow_from_the_data(
     assert model.config["tail_weight"] == pytest.approx(2 * noise, rel=1e-3)
     assert model.config["popularity"] == pytest.approx(6 * rows.n_queries / rows.n_pairs)
     short = rows.keep(torch.arange(rows.n_pairs) - rows.offsets[rows.query_of_pair().long()] < 2)
-    fitted = rf.fit("rg2", replace(without_validation(split_data), train=short), width=8).model
+    fitted = rf.fit("rg2", replace(without_validation(data), train=short), width=8).model
     assert fitted.config["popularity"] == 2.0
 
 
