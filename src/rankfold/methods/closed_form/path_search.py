@@ -275,7 +275,7 @@ class PathSearch:
 
 
 def _with_defaults(config: Config) -> Config:
-    """The settings without validation: defaults for those that are None, but for the rank."""
+    """The settings without validation that do not follow from the data."""
     return replace(config, **{k: v for k, v in DEFAULTS.items() if getattr(config, k) is None})
 
 

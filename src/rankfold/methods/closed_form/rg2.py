@@ -24,7 +24,8 @@ from rankfold.types import Dataset, Interactions, Method, Model, Opened, Run, St
 class Config(Settings):
     """Settings of ``rg2``.
 
-    A setting of None is selected on validation. Without validation pairs ``DEFAULTS`` apply.
+    A setting of None is selected on validation. Without validation pairs ``PathSearch.default`` has
+    its value.
     """
 
     width: int = setting(512, at_least=1, help="largest rank, the length of the vectors")
