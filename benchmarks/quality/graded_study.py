@@ -1,6 +1,6 @@
 """What the parts of graders are worth, on rows that chose nothing.
 
-    python -m benchmarks.quality.graded_study export          # arrays, from the prepared sets
+    python -m benchmarks.quality.graded export
     python -m benchmarks.quality.graded_study run --jobs 14   # torch, numpy and lightgbm suffice
     python -m benchmarks.quality.graded_study table
 
@@ -28,8 +28,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.paths import SCRATCH
+from benchmarks.quality import graded
 
-ARRAYS, OUT = SCRATCH / "grades-device" / "arrays", SCRATCH / "grades-device" / "out"
+OUT = SCRATCH / "graded-study"
+DEVELOPMENT = (
+    "attrition caravan lending visits stops diamonds claims lectures flights fraud crashes taxis "
+    "accidents wines drifting tests skills forests moods tills churn strokes endgames words"
+)
 ROWS, MORE = 14_000, {"fraud": 60_000, "flights": 40_000, "drifting": 40_000, "tills": 40_000}
 RATES, AIM = (0.001, 0.01, 0.05, 0.1), 0.01
 WAIT, MOST = 100, 1000
@@ -51,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("task", choices=["export", "run", "table"])
+    parser.add_argument("task", choices=["run", "table"])
     parser.add_argument("--sets", nargs="+")
     parser.add_argument("--kinds", nargs="+")
     parser.add_argument("--draws", type=int, default=4)
@@ -59,36 +64,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
-    if args.task == "export":
-        export(args.sets)
-    elif args.task == "table":
+    if args.task == "table":
         table(args.out)
     else:
         run(args)
 
 
-def export(names: list[str] | None) -> None:
-    from benchmarks.quality import graded_prepare
-
-    ARRAYS.mkdir(parents=True, exist_ok=True)
-    for name in names or [*graded_prepare.SETS, *graded_prepare.LATER]:
-        data = graded_prepare.prepare(name)
-        rows = data.graded("train").join(data.graded("validation"))
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-        rows = rows.select(order[: MORE.get(name, ROWS)])
-        levels = [len(one) for one in data.columns.levels.values()]
-        np.savez_compressed(
-            ARRAYS / f"{name}.npz", numbers=rows.numbers.numpy(), grades=rows.grades.numpy(),
-            categories=rows.categories.numpy().astype(np.int32), levels=levels,
-        )  # fmt: skip
-
-
 def run(args: argparse.Namespace) -> None:
     """Jobs in the order of their draws, the larger sets first; those done are left out."""
-    names = args.sets or [path.stem for path in ARRAYS.glob("*.npz")]
-    names.sort(key=lambda name: -(ARRAYS / f"{name}.npz").stat().st_size)
+    names = args.sets or DEVELOPMENT.split()
+    names.sort(key=lambda name: -(graded.ARRAYS / f"{name}.npz").stat().st_size)
     args.out.mkdir(parents=True, exist_ok=True)
-    done = {tuple(one["job"]) for one in lines_of(ARRAYS.parent) if "job" in one}
+    done = {tuple(one["job"]) for one in lines_of(OUT) if "job" in one}
     jobs = [(kind, name, draw) for draw in range(args.draws)
             for kind in args.kinds or kinds() for name in names]  # fmt: skip
     jobs.sort(key=lambda job: job[0] != "base")  # the longest ones begin first
@@ -153,16 +140,15 @@ def variants(kind: str, data: Division, draw: int) -> Variants:
 
 
 def division(name: str, draw: int) -> Division:
-    from rankfold.types import Graded
-
-    arrays = np.load(ARRAYS / f"{name}.npz")
-    parts = [torch.from_numpy(arrays[key]) for key in ("numbers", "categories", "grades")]
-    rows = Graded(parts[0], parts[1], None, parts[2].long())
-    n = len(rows)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(100 + draw))
+    """Rows of train and validation; the first ones of an order that the draw gives."""
+    data = graded.load(name)
+    rows = data.graded("train").join(data.graded("validation"))
+    n = min(len(rows), MORE.get(name, ROWS))
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(100 + draw))[:n]
     first, second = int(0.64 * n), int(0.73 * n)
     some = [rows.select(one) for one in (order[:first], order[first:second], order[second:])]
-    return Division(*some, int(rows.grades.max()) + 1, tuple(arrays["levels"].tolist()))
+    assert data.columns is not None
+    return Division(*some, len(data.candidates), tuple(map(len, data.columns.levels.values())))
 
 
 def dataset(data: Division) -> Any:

@@ -166,6 +166,31 @@ class Perceptron(nn.Module):
         return vectors
 
 
+class Towers(nn.Module):
+    """Two perceptrons side by side, each of half the width: scaled numbers, and bins as well.
+
+    Where one of them reads a column badly, the other one often does not. Nothing joins them here:
+    a method that reads each half by outputs of its own has two networks.
+    """
+
+    def __init__(self, shape: RowShape, width: int, dropout: float, rng: torch.Generator) -> None:
+        super().__init__()
+        halves = ((width // 2, 0), (width - width // 2, _BINS))
+        self.parts = nn.ModuleList(Perceptron(shape, w, dropout, rng, bins=b) for w, b in halves)
+
+    def measure(self, numbers: Tensor) -> None:
+        for part in self.parts:
+            part.measure(numbers)  # type: ignore[operator]
+
+    def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
+        return torch.cat([part(inputs, rng) for part in self.parts], dim=1)
+
+    def fuse(self, scaling: Scaling) -> Callable[[Graded], Tensor]:
+        """``Perceptron.fuse`` of both."""
+        parts = [part.fuse(scaling) for part in self.parts]  # type: ignore[operator]
+        return lambda rows: torch.cat([part(rows) for part in parts], dim=1)
+
+
 class Convolution(nn.Module):
     """Three convolutions, each at half the size of the one before, then a mean over pixels.
 
@@ -204,7 +229,7 @@ class JoinedEncoders(nn.Module):
     def measure(self, numbers: Tensor) -> None:
         """The bins of the parts that have some."""
         for part in self.parts:
-            if isinstance(part, Perceptron):
+            if isinstance(part, Perceptron | Towers):
                 part.measure(numbers)
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
@@ -252,6 +277,7 @@ ROW_ENCODERS: dict[str, RowEncoder] = {
     "mlp": Perceptron,
     "piecewise": partial(Perceptron, bins=_BINS, scaled=False),
     "mixed": partial(Perceptron, bins=_BINS),
+    "towers": Towers,
     "convolution": Convolution,
 }
 _BUILT_IN = tuple(ROW_ENCODERS)

@@ -1,24 +1,27 @@
 """CBA: the best true-positive rate at a low false-positive rate, for ordered grades; [cba]."""
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankfold.config import setting
 from rankfold.encoders.row_inputs import RowShape
+from rankfold.encoders.towers import small_linear
 from rankfold.kernels.low_fpr import shared_low_fpr_loss
 from rankfold.losses.low_fpr import above, default_sigma, rank_weights
 from rankfold.methods.ordinal import training
 from rankfold.samplers.cba_cache import CrossBatchCache
-from rankfold.types import Range
+from rankfold.types import Dataset, Model, Opened, Range, Run, Step
 
 
 class CbaConfig(training.GradedConfig):
     """The negatives around the tolerated rate count."""
 
+    width: int = 128  # half of it for each of two networks, unless ``plain`` is 0
     dropout: float = 0.3  # more than the other methods: the highest negatives are soon memorised
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
     sigma: float | None = setting(
@@ -39,6 +42,30 @@ class CbaConfig(training.GradedConfig):
         "odds",
         help="odds: of the score and a bias per threshold; classes: of an extra output per grade",
     )
+    plain: float = setting(
+        0.5,
+        at_least=0,
+        below=1,
+        help="share of a second network, without the low-FPR risk, in the log-odds; 0: none",
+    )
+
+
+class TwoHeads(nn.Module):
+    """The score, its log-odds by threshold, and those of a second network; [B, 1 + 2 (G - 1)].
+
+    Each network has a half of the vectors.
+    """
+
+    def __init__(self, width: int, outputs: int, rng: torch.Generator) -> None:
+        super().__init__()
+        self.half, thresholds = width // 2, outputs // 2
+        self.plain = small_linear(self.half, thresholds, rng)
+        self.score = small_linear(width - self.half, 1, rng)
+        self.bias = nn.Parameter(torch.zeros(1 + thresholds))  # the first is that of no threshold
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        score = self.score(vectors[:, self.half :])
+        return torch.cat([score, score + self.bias[1:], self.plain(vectors[:, : self.half])], dim=1)
 
 
 def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
@@ -47,32 +74,48 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
     The batch enters the cache first. The cache estimates the ranks by the current head; the weights
     that follow from the ranks are constants to the gradient. The pairs are those of the batch. A
     threshold with an empty side in the batch costs 0.
+
+    Departs from the paper: with ``plain`` above 0 a second network learns the logistic loss of each
+    threshold, and both are averaged when rows are scored.
     """
     config: CbaConfig = context.config
     lowest = int((context.rows.grades == context.rows.grades.min()).sum())
-    biases = threshold_biases(context)
+    start, biases = start_of(context.module.head), threshold_biases(context)
     cache, sigma = fill_cache(context), config.sigma or default_sigma(lowest, config.fpr)
 
     def losses(batch: training.GradedBatch) -> Tensor:
-        cache.push(batch.vectors, batch.rows)
+        vectors = batch.vectors[:, start:]
+        cache.push(vectors, batch.rows)
         positive = above(batch.grades, context.n_grades)
         with torch.no_grad():
             head, likeness, negative = score_weights(context), config.ranks == "likeness", ~positive
-            ranks = cache.ranks(batch.vectors, head, by_likeness=likeness, wanted=negative[-1])
+            ranks = cache.ranks(vectors, head, by_likeness=likeness, wanted=negative[-1])
             weights = rank_weights(ranks, negative, config.fpr, sigma)
         values = shared_low_fpr_loss(batch.outputs[:, 0], positive, weights)
-        if config.classes == 0:
-            return values
-        return values + config.classes * likelihood(batch)
+        if config.classes > 0:
+            values = values + config.classes * likelihood(batch)
+        if start > 0:
+            values = values + of_thresholds(batch.outputs[:, context.n_grades :], positive)
+        return values
 
     def likelihood(batch: training.GradedBatch) -> Tensor:
         if config.likelihood == "classes":
             return F.cross_entropy(batch.outputs[:, 1:], batch.grades)
         odds = batch.outputs[:, :1] + biases()
-        positive = above(batch.grades, context.n_grades).T.to(odds.dtype)
-        return F.binary_cross_entropy_with_logits(odds, positive, reduction="none").sum(1).mean()
+        return of_thresholds(odds, above(batch.grades, context.n_grades))
+
+    def of_thresholds(odds: Tensor, positive: Tensor) -> Tensor:
+        every = F.binary_cross_entropy_with_logits(
+            odds, positive.T.to(odds.dtype), reduction="none"
+        )
+        return every.sum(1).mean()
 
     return training.BatchLoss(losses, cache)
+
+
+def start_of(head: nn.Module) -> int:
+    """Where the part of the vectors begins that the score reads."""
+    return head.half if isinstance(head, TwoHeads) else 0
 
 
 def threshold_biases(context: training.FitContext) -> Callable[[], Tensor]:
@@ -93,7 +136,8 @@ def threshold_biases(context: training.FitContext) -> Callable[[], Tensor]:
 
 def score_weights(context: training.FitContext) -> Tensor:
     """w, the head's weights of the score; [D]. The bias changes no rank."""
-    weight = context.module.head.weight
+    head = context.module.head
+    weight = head.score.weight if isinstance(head, TwoHeads) else head.weight
     assert isinstance(weight, Tensor)
     return weight.detach()[0]
 
@@ -104,11 +148,12 @@ def fill_cache(context: training.FitContext) -> CrossBatchCache:
     rows, config = context.rows, context.config
     counts = torch.bincount(rows.grades, minlength=context.n_grades)
     shares = counts / len(rows) if config.cache_weights == "shares" else (counts > 0).float()
-    copies = config.cache_entries == "copies"
-    cache = CrossBatchCache(rows.grades, shares, config.cache, config.width, copies=copies)
+    start, copies = start_of(context.module.head), config.cache_entries == "copies"
+    width = config.width - start
+    cache = CrossBatchCache(rows.grades, shares, config.cache, width, copies=copies)
     for numbers in first_rows(context):
         for block in numbers.split(training.block_rows(RowShape.from_rows(rows.own, None))):
-            cache.push(rows.vectors(context.module, block), block)
+            cache.push(rows.vectors(context.module, block)[:, start:], block)
     return cache
 
 
@@ -133,13 +178,46 @@ def score(values: Tensor, _n_grades: int) -> Tensor:
     return values[:, 0].double()
 
 
-RECIPE = training.Recipe(outputs, rank_weighted_loss, score, columns="mixed")
+ALONE = training.Recipe(outputs, rank_weighted_loss, score, columns="mixed")
 
-METHOD = training.method(
-    "cba",
-    RECIPE,
-    "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
-    "cba",
-    CbaConfig,
-    classes=Range(0.0, 3.0),
+
+def recipe_of(config: Mapping[str, Any]) -> training.Recipe:
+    """One network or two. Odds can be averaged, and scores of another likelihood are none.
+
+    A model of an earlier version does not name ``plain``.
+    """
+    share = config.get("plain", 0.0)
+    if share == 0 or config["classes"] == 0 or config["likelihood"] != "odds":
+        return ALONE
+
+    def averaged(values: Tensor, n_grades: int) -> Tensor:
+        """The expected threshold by the averaged log-odds; with one threshold these."""
+        odds, plain = values.double()[:, 1:].split(n_grades - 1, dim=1)
+        mean = torch.lerp(odds, plain, share)
+        return mean.sigmoid().sum(dim=1) if n_grades > 2 else mean[:, 0]
+
+    return training.Recipe(
+        lambda n: 2 * n - 1, rank_weighted_loss, averaged, head=TwoHeads, columns="towers"
+    )
+
+
+def fit(data: Dataset, config: Any, run: Run) -> Iterator[Step]:
+    return training.fit("cba", recipe_of(vars(config)), data, config, run)
+
+
+def open_model(model: Model) -> Opened:
+    return training.open_model(recipe_of(model.config), model)
+
+
+METHOD = replace(
+    training.method(
+        "cba",
+        ALONE,
+        "the best true-positive rate at a low false-positive rate, from a cross-batch cache",
+        "cba",
+        CbaConfig,
+        classes=Range(0.0, 3.0),
+    ),
+    fit=fit,
+    open=open_model,
 )

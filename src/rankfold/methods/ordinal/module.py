@@ -8,7 +8,13 @@ from torch.nn import functional as F
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.row_inputs import RareLevels, RowShape, Scaling, random_flips
-from rankfold.encoders.rows import ACTIVATIONS, JoinedEncoders, Perceptron, find_encoder
+from rankfold.encoders.rows import (
+    ACTIVATIONS,
+    JoinedEncoders,
+    Perceptron,
+    Towers,
+    find_encoder,
+)
 from rankfold.encoders.sharded_table import GatherRows
 from rankfold.errors import UserError
 from rankfold.training.batches import share_of
@@ -51,7 +57,7 @@ class GradingModule(nn.Module):
         """Measure the training rows of all processes: means, deviations, and bins of numbers."""
         self.scaling.fit(rows, comm)
         self.levels.fit(rows, comm)
-        if isinstance(self.encoder, Perceptron | JoinedEncoders):
+        if isinstance(self.encoder, Perceptron | Towers | JoinedEncoders):
             some = rows.select(torch.arange(0, len(rows), max(1, len(rows) // MEASURED)))
             self.encoder.measure(comm.gather(self.scaling(some).numbers))
 
@@ -90,7 +96,8 @@ class GradingModule(nn.Module):
         It has fewer calls than the modules where encoder and head are known.
         """
         encoder, head = self.encoder, self.head
-        vectors = encoder.fuse(self.scaling) if type(encoder) is Perceptron else self.vectors
+        known = isinstance(encoder, Perceptron | Towers)
+        vectors = encoder.fuse(self.scaling) if known else self.vectors
         if type(head) is not nn.Linear:
             return lambda rows: head(vectors(rows))
         weight, bias = head.weight.detach(), head.bias.detach()
