@@ -175,20 +175,19 @@ class Towers(nn.Module):
 
     def __init__(self, shape: RowShape, width: int, dropout: float, rng: torch.Generator) -> None:
         super().__init__()
-        halves = ((width // 2, 0), (width - width // 2, _BINS))
-        self.parts = nn.ModuleList(Perceptron(shape, w, dropout, rng, bins=b) for w, b in halves)
+        self.scaled = Perceptron(shape, width // 2, dropout, rng)
+        self.binned = Perceptron(shape, width - width // 2, dropout, rng, bins=_BINS)
 
     def measure(self, numbers: Tensor) -> None:
-        for part in self.parts:
-            part.measure(numbers)  # type: ignore[operator]
+        self.binned.measure(numbers)
 
     def forward(self, inputs: Inputs, rng: torch.Generator | None) -> Tensor:
-        return torch.cat([part(inputs, rng) for part in self.parts], dim=1)
+        return torch.cat([self.scaled(inputs, rng), self.binned(inputs, rng)], dim=1)
 
     def fuse(self, scaling: Scaling) -> Callable[[Graded], Tensor]:
         """``Perceptron.fuse`` of both."""
-        parts = [part.fuse(scaling) for part in self.parts]  # type: ignore[operator]
-        return lambda rows: torch.cat([part(rows) for part in parts], dim=1)
+        scaled, binned = self.scaled.fuse(scaling), self.binned.fuse(scaling)
+        return lambda rows: torch.cat([scaled(rows), binned(rows)], dim=1)
 
 
 class Convolution(nn.Module):

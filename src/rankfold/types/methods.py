@@ -361,6 +361,7 @@ class Method:
     own_search: bool = False  # scores are not inner products: models bring their own search
     paper: str = ""  # a key in docs/reference/papers.md
     self_tuning: bool = False  # chooses its own settings on validation: never stopped early
+    selects: bool = False  # reads graded validation rows in a fit: others set its cuts
     finalize: Callable[[Model, Interactions, Run], Model] | None = None
     """Done to the model that is kept, for the pairs that it was fitted on."""
     own_threads: bool = (

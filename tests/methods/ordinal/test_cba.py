@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def figures(name: str, data: Dataset, **settings: object) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def ours(planted: Dataset) -> dict[str, float]:
-    return figures("cba", planted)
+    return figures("cba", planted, plain=0.0)
 
 
 @pytest.mark.parametrize("other", ["ce", "fh-auc", "focal"])
@@ -59,6 +60,33 @@ def test_cba_wins_the_low_end_of_the_curve_and_others_the_auc(
     assert theirs["auc"] > ours["auc"] + 0.02
     assert theirs["tpr@fpr=.01"] < 0.1
     assert ours["tpr@fpr=.01"] > 0.2
+
+
+def test_validation_leaves_out_the_plain_network_where_the_risk_wins(planted: Dataset) -> None:
+    chosen = rf.fit(
+        "cba", replace(planted, validation=tailed(4000, 3)), encoder="linear", epochs=10
+    )
+    assert chosen.model.config["plain"] == 0
+    assert rf.fit("cba", planted, encoder="linear", epochs=1).model.config["plain"] is None
+
+
+def test_the_shares_are_those_of_the_log_odds() -> None:
+    """Four grades: the score, three biases, and three outputs of the other half of the vectors."""
+    head = cba.TwoHeads(6, 7, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        head.bias.copy_(torch.tensor([9.0, 1.0, 0.0, -1.0]))
+    vectors = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    score = vectors[:, 3:] @ head.score.weight[0] + head.score.bias
+    plain = vectors[:, :3] @ head.plain.weight.T + head.plain.bias
+    config = {"plain": 0.25, "classes": 1.0, "likelihood": "odds"}
+    odds = 0.25 * plain + 0.75 * (score[:, None] + torch.tensor([1.0, 0.0, -1.0]))
+    found = cba.recipe_of(config).score(head(vectors), 4)
+    torch.testing.assert_close(found, odds.sigmoid().sum(dim=1).double())
+
+
+@pytest.mark.parametrize("settings", [{}, {"plain": 0.5, "classes": 0.0}])
+def test_one_network_of_earlier_versions_and_without_odds(settings: dict[str, float]) -> None:
+    assert cba.recipe_of({"classes": 1.0, "likelihood": "odds", **settings}) is cba.ALONE
 
 
 @pytest.mark.parametrize("ranks", ["direct", "likeness"])

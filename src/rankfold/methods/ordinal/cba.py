@@ -12,16 +12,18 @@ from rankfold.config import setting
 from rankfold.encoders.row_inputs import RowShape
 from rankfold.encoders.towers import small_linear
 from rankfold.kernels.low_fpr import shared_low_fpr_loss
-from rankfold.losses.low_fpr import above, default_sigma, rank_weights
+from rankfold.losses.low_fpr import above, default_sigma, exact_ranks, rank_weights
 from rankfold.methods.ordinal import training
 from rankfold.samplers.cba_cache import CrossBatchCache
-from rankfold.types import Dataset, Model, Opened, Range, Run, Step
+from rankfold.types import Dataset, Graded, Model, Opened, Range, Run, Step
+
+_HALF = 0.5
 
 
 class CbaConfig(training.GradedConfig):
     """The negatives around the tolerated rate count."""
 
-    width: int = 128  # half of it for each of two networks, unless ``plain`` is 0
+    width: int = 128  # half of it for each of two networks
     dropout: float = 0.3  # more than the other methods: the highest negatives are soon memorised
     fpr: float = setting(0.01, above=0, below=1, help="beta: the tolerated false-positive rate")
     sigma: float | None = setting(
@@ -42,11 +44,12 @@ class CbaConfig(training.GradedConfig):
         "odds",
         help="odds: of the score and a bias per threshold; classes: of an extra output per grade",
     )
-    plain: float = setting(
-        0.5,
+    plain: float | None = setting(
+        None,
         at_least=0,
-        below=1,
-        help="share of a second network, without the low-FPR risk, in the log-odds; 0: none",
+        at_most=1,
+        help="share of a second network, without the low-FPR risk, in the log-odds; none: a half, "
+        "or 0 or 1 where that is better on validation",
     )
 
 
@@ -58,14 +61,16 @@ class TwoHeads(nn.Module):
 
     def __init__(self, width: int, outputs: int, rng: torch.Generator) -> None:
         super().__init__()
-        self.half, thresholds = width // 2, outputs // 2
-        self.plain = small_linear(self.half, thresholds, rng)
-        self.score = small_linear(width - self.half, 1, rng)
+        self.start, thresholds = width // 2, outputs // 2
+        self.plain = small_linear(self.start, thresholds, rng)
+        self.score = small_linear(width - self.start, 1, rng)
         self.bias = nn.Parameter(torch.zeros(1 + thresholds))  # the first is that of no threshold
 
     def forward(self, vectors: Tensor) -> Tensor:
-        score = self.score(vectors[:, self.half :])
-        return torch.cat([score, score + self.bias[1:], self.plain(vectors[:, : self.half])], dim=1)
+        score = self.score(vectors[:, self.start :])
+        return torch.cat(
+            [score, score + self.bias[1:], self.plain(vectors[:, : self.start])], dim=1
+        )
 
 
 def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
@@ -75,8 +80,8 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
     that follow from the ranks are constants to the gradient. The pairs are those of the batch. A
     threshold with an empty side in the batch costs 0.
 
-    Departs from the paper: with ``plain`` above 0 a second network learns the logistic loss of each
-    threshold, and both are averaged when rows are scored.
+    Departs from the paper: beside a likelihood of the score, a second network learns the logistic
+    loss of each threshold. Both are averaged when rows are scored.
     """
     config: CbaConfig = context.config
     lowest = int((context.rows.grades == context.rows.grades.min()).sum())
@@ -115,7 +120,7 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
 
 def start_of(head: nn.Module) -> int:
     """Where the part of the vectors begins that the score reads."""
-    return head.half if isinstance(head, TwoHeads) else 0
+    return head.start if isinstance(head, TwoHeads) else 0
 
 
 def threshold_biases(context: training.FitContext) -> Callable[[], Tensor]:
@@ -182,13 +187,13 @@ ALONE = training.Recipe(outputs, rank_weighted_loss, score, columns="mixed")
 
 
 def recipe_of(config: Mapping[str, Any]) -> training.Recipe:
-    """One network or two. Odds can be averaged, and scores of another likelihood are none.
+    """One network or two. Only log-odds can be averaged, so two need the likelihood of the score.
 
-    A model of an earlier version does not name ``plain``.
+    A model of an earlier version does not name ``plain``, and has one.
     """
-    share = config.get("plain", 0.0)
-    if share == 0 or config["classes"] == 0 or config["likelihood"] != "odds":
+    if "plain" not in config or config["classes"] == 0 or config["likelihood"] != "odds":
         return ALONE
+    share = _HALF if config["plain"] is None else config["plain"]
 
     def averaged(values: Tensor, n_grades: int) -> Tensor:
         """The expected threshold by the averaged log-odds; with one threshold these."""
@@ -202,7 +207,57 @@ def recipe_of(config: Mapping[str, Any]) -> training.Recipe:
 
 
 def fit(data: Dataset, config: Any, run: Run) -> Iterator[Step]:
-    return training.fit("cba", recipe_of(vars(config)), data, config, run)
+    """As all networks; then validation chooses the share of the plain one."""
+    recipe = recipe_of(vars(config))
+    chooses = recipe is not ALONE and config.plain is None and data.validation is not None
+    for step in training.fit("cba", recipe, data, config, run):
+        if step.model is not None and chooses:
+            step = step._replace(model=with_share(step.model, data.graded("validation"), run))
+        yield step
+
+
+def with_share(model: Model, rows: Graded, run: Run) -> Model:
+    """The model with the better of its networks alone, or with half of each.
+
+    The measure is the area under the curve up to twice the rate, the mean over thresholds: a
+    positive gains ``1 - R / (2 fpr)`` or 0, with R the share of the negatives above it. Alone a
+    network must be better by a standard error, for P positives and N negatives of a threshold
+    ``deviation of the gains' difference * sqrt(1 / P + 1 / (2 fpr N))``.
+    """
+    grades = run.comm.gather(rows.grades)
+    known = grades >= 0
+
+    def gains(share: float) -> list[Tensor]:
+        score = open_model(replace(model, config={**model.config, "plain": share})).rows
+        assert score is not None
+        scores = run.comm.gather(score(rows))[known]
+        return [_gains(scores, side, model.config["fpr"]) for side in positive]
+
+    n_grades = int(model.notes["grades"])
+    positive = [
+        side for side in above(grades[known], n_grades) if bool(side.any()) and not bool(side.all())
+    ]
+    best, most, half = _HALF, 0.0, gains(_HALF)
+    for share in (0.0, 1.0) if positive else ():
+        away = [one - other for one, other in zip(gains(share), half, strict=True)]
+        mean = sum(float(each.mean()) for each in away) / len(away)
+        error = sum(
+            float(each.std(correction=0)) * (1 / len(each) + 1 / _counted(side, model)) ** 0.5
+            for each, side in zip(away, positive, strict=True)
+        ) / len(away)
+        if mean > max(most, error):
+            best, most = share, mean
+    return replace(model, config={**model.config, "plain": best})
+
+
+def _counted(positive: Tensor, model: Model) -> float:
+    """How many negatives are above twice the rate, at least one."""
+    return max(1.0, 2 * float(model.config["fpr"]) * int((~positive).sum()))
+
+
+def _gains(scores: Tensor, positive: Tensor, fpr: float) -> Tensor:
+    """Of each positive."""
+    return (1 - exact_ranks(scores, ~positive)[positive] / (2 * fpr)).clamp(min=0)
 
 
 def open_model(model: Model) -> Opened:
@@ -220,4 +275,5 @@ METHOD = replace(
     ),
     fit=fit,
     open=open_model,
+    selects=True,
 )

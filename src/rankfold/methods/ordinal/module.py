@@ -96,8 +96,9 @@ class GradingModule(nn.Module):
         It has fewer calls than the modules where encoder and head are known.
         """
         encoder, head = self.encoder, self.head
-        known = isinstance(encoder, Perceptron | Towers)
-        vectors = encoder.fuse(self.scaling) if known else self.vectors
+        vectors: Callable[[Graded], Tensor] = self.vectors
+        if isinstance(encoder, Perceptron | Towers):
+            vectors = encoder.fuse(self.scaling)
         if type(head) is not nn.Linear:
             return lambda rows: head(vectors(rows))
         weight, bias = head.weight.detach(), head.bias.detach()

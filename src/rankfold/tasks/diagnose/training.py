@@ -70,7 +70,7 @@ def train_observed(
 
         return BatchLoss(losses, made.memory)
 
-    recipe = replace(cba.RECIPE, loss=rule)
+    recipe = replace(cba.ALONE, loss=rule)
     return training.fit("cba", recipe, fit.data, fit.config, fit.run)
 
 

@@ -222,7 +222,7 @@ def _set_apart(plan: FitPlan) -> FitPlan:
     selects = plan.method.self_tuning or plan.data.graded("train").images is not None
     is_chosen = plan.options.patience is not None or (enough and selects)
     plan = replace(plan, is_chosen=is_chosen)
-    learns_nothing = not is_chosen and not plan.method.self_tuning
+    learns_nothing = not (is_chosen or plan.method.self_tuning or plan.method.selects)
     if learns_nothing and plan.options.calibration_share is None:
         return plan
     data, apart = split_validation(plan.data, plan.calibration_share, plan.comm)
