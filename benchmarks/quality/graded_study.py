@@ -246,6 +246,7 @@ def at_best(members: list[Grown], grades: Tensor, n: int) -> Grown:
 Variants = Iterator[tuple[str, Grown]]
 
 CHANGED: dict[str, dict[str, Any]] = {
+    "as it is": {},
     "lr .02": {"learning_rate": 0.02, "most": 2500, "wait": 200},
     "15 leaves": {"num_leaves": 15},
     "63 leaves": {"num_leaves": 63},
@@ -273,7 +274,7 @@ def of_base(data: Division, draw: int) -> Variants:
 
 
 def of_side(name: str, data: Division, draw: int) -> Variants:
-    """A change of the trees in two fits, to be compared with ``trees 2``."""
+    """A change of the trees in two fits."""
     parameters = CHANGED[name]
     if "cat_smooth" in parameters and data.fit.categories.shape[1] == 0:
         return
@@ -418,7 +419,7 @@ def heads_loss(context: Any) -> Any:
 def table(out: Path) -> None:
     """Means over sets and draws of the differences to one variant."""
     lines = [one for one in lines_of(out) if "variant" in one]
-    for kind, first in (("base", "lightgbm"), ("side", "trees 2"), ("nets", "ce")):
+    for kind, first in (("base", "lightgbm"), ("side", "as it is"), ("nets", "ce")):
         found: dict[str, dict[tuple[str, int], list[list[float]]]] = {}
         for one in lines:
             variant = one["variant"]

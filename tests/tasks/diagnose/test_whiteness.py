@@ -51,7 +51,7 @@ def test_a_constant_series_has_p_1() -> None:
 
 def test_ranks_equal_a_loop_over_pairs() -> None:
     run = Run(torch.Generator().manual_seed(0), torch.device("cpu"), SingleProcess())
-    training, trained = DiagnosedTraining(data_of(), CbaConfig(epochs=1, width=4), run), []
+    training, trained = DiagnosedTraining(data_of(), CbaConfig(epochs=1, width=8), run), []
     list(
         train_observed(
             training, lambda parts, _queues, _first: trained.append(parts) or (lambda _seen: None)

@@ -51,8 +51,8 @@ class GradedConfig(Training):
     weights: Literal["none"] = setting("none", help="always none: grades are the target")
     encoder: str = setting(
         "auto",
-        help="row encoder: auto, linear, mlp, piecewise, mixed, convolution, timm:NAME, or two "
-        "joined by +",
+        help="row encoder: auto, linear, mlp, piecewise, mixed, towers, convolution, timm:NAME, or "
+        "two joined by +",
     )
     dropout: float = setting(0.1, at_least=0, below=1, help="share of hidden values a step drops")
     rare: float = setting(

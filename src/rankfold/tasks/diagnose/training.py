@@ -70,7 +70,7 @@ def train_observed(
 
         return BatchLoss(losses, made.memory)
 
-    recipe = replace(cba.ALONE, loss=rule)
+    recipe = replace(cba.recipe_of(vars(fit.config)), loss=rule)
     return training.fit("cba", recipe, fit.data, fit.config, fit.run)
 
 
@@ -121,9 +121,9 @@ def sigma_of(parts: FitContext) -> float:
 
 @torch.no_grad()
 def encode(parts: FitContext, rows: Tensor) -> Tensor:
-    """The vectors of training rows without dropout; [n, D]."""
+    """The vectors of training rows without dropout, as far as the score reads them; [n, D]."""
     blocks = [parts.rows.vectors(parts.module, some) for some in rows.split(MAX_BLOCK_ROWS)]
-    return torch.cat(blocks).double()
+    return torch.cat(blocks)[:, cba.start_of(parts.module.head) :].double()
 
 
 def ranks_among(parts: FitContext, rows: Tensor, others: Tensor) -> Tensor:
