@@ -19,12 +19,13 @@ from rankfold.errors import UserError
 from rankfold.methods import METHODS
 from rankfold.models.ranker import Ranker
 from rankfold.models.ranking import SearchSpec
+from rankfold.models.reranking import Rules
 from rankfold.serve import batching
 from rankfold.serve.batching import Job, Worker
 from rankfold.serve.errors import HttpError
 from rankfold.serve.grade import grade
 from rankfold.serve.schema import GradeRequest
-from rankfold.serve.search import answer, group_of
+from rankfold.serve.search import answer, group_of, is_small
 
 Start = Callable[..., Client]
 
@@ -106,6 +107,78 @@ def test_cancelled_jobs_are_not_run(worker: Worker) -> None:
 
     asyncio.run(run())
     assert run_jobs == ["stays"]
+
+
+def thread_of(requests: Sequence[Any]) -> list[Any]:
+    return [threading.current_thread().name] * len(requests)
+
+
+async def small_jobs(worker: Worker, n: int) -> list[str]:
+    """The threads that answer n small jobs, one after another."""
+    return [await worker.submit(Job("a", None, 1, thread_of, small=True)) for _ in range(n)]
+
+
+def test_the_event_loop_answers_a_small_job_of_a_quick_model(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "QUICK_SECONDS", 10.0)  # however busy the machine is
+    quick, own = batching.QUICK_JOBS, threading.current_thread().name
+
+    async def run() -> None:
+        assert await small_jobs(worker, quick + 2) == ["worker test"] * quick + [own] * 2
+        assert await worker.submit(Job("a", None, 1, thread_of)) == "worker test"
+        several = asyncio.gather(small_jobs(worker, 1), small_jobs(worker, 1))
+        assert await several == [["worker test"]] * 2  # they may share a batch
+
+        def fail(_requests: Sequence[Any]) -> list[Any]:
+            raise UserError("no")
+
+        with pytest.raises(UserError):
+            await worker.submit(Job("a", None, 1, fail, small=True))
+        monkeypatch.setattr(batching, "QUICK_SECONDS", 0.0)  # the next one is slow
+        assert await small_jobs(worker, 2) == [own, "worker test"]
+
+    asyncio.run(run())
+
+
+def test_a_busy_model_answers_no_second_job_in_the_event_loop(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "QUICK_SECONDS", 10.0)
+    go = threading.Event()
+
+    async def run() -> None:
+        await small_jobs(worker, batching.QUICK_JOBS)
+        held = asyncio.create_task(worker.submit(Job("hold", None, 1, lambda _q: [go.wait(20)])))
+        await asyncio.sleep(0.05)
+        other = asyncio.create_task(small_jobs(worker, 1))
+        await asyncio.sleep(0.05)
+        assert not other.done()
+        go.set()
+        assert await held
+        assert await other == ["worker test"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("small", "options"),
+    [
+        (True, {}),
+        (False, {"k": 1000}),
+        (False, {"inputs": [1, 2]}),
+        (False, {"by": "text", "inputs": ["word " * 100]}),
+        (False, {"by": "history", "inputs": [[1] * 200]}),
+        (False, {"allow": []}),
+        (False, {"exclude": [1]}),
+        (False, {"where": "price < 2"}),
+        (False, {"rules": Rules(pin=[1])}),
+        (False, {"explain": 2}),
+    ],
+)
+def test_a_small_search_is_one_short_list(*, small: bool, options: dict[str, Any]) -> None:
+    arguments: dict[str, Any] = {"by": "queries", "inputs": [1], "k": 10, **options}
+    assert is_small(SearchSpec(**arguments)) == small
 
 
 @pytest.fixture

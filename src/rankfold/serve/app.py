@@ -25,7 +25,7 @@ from rankfold.serve.limits import Limits
 from rankfold.serve.metrics import Counts, text_of
 from rankfold.serve.middleware import Access, Endpoint, Middleware
 from rankfold.serve.models import Models, Slot
-from rankfold.serve.search import answer, check_size, find_keys, group_of, read_history
+from rankfold.serve.search import answer, check_size, find_keys, group_of, is_small, read_history
 from rankfold.serve.static_files import add_static_files
 
 JSON = "application/json"
@@ -191,8 +191,8 @@ async def _search(
         _ = ranker.conditions.table  # an error if the model has none
     if by == "features":
         ranker.read_features(inputs)  # an error of one request is not one of its group
-    group = (id(ranker), group_of(spec))
-    return await _done(slot, Job(group, spec, len(spec.inputs), partial(answer, ranker)))
+    group, ask = (id(ranker), group_of(spec)), partial(answer, ranker)
+    return await _done(slot, Job(group, spec, len(spec.inputs), ask, is_small(spec)))
 
 
 async def _grade(
@@ -202,7 +202,8 @@ async def _grade(
     served = slot.now()
     grader = served.grader()
     check_explained(grader, given, limits)
-    job = Job(id(served), given, len(given.rows), partial(grade, grader))
+    small = len(given.rows) == 1 and not given.explain
+    job = Job(id(served), given, len(given.rows), partial(grade, grader), small)
     return await _done(slot, job)
 
 

@@ -1,10 +1,13 @@
 """Batching: each model has one thread, which answers all compatible waiting requests at once.
 
-The event loop never computes, a model runs one batch at a time, and batches grow with the load.
+A model runs one batch at a time, and batches grow with the load. The event loop answers a small
+request itself if the model is idle and has been quick: to wake the thread would take longer. It
+computes nothing else.
 """
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +17,8 @@ from typing import Any
 from rankfold.serve.errors import too_busy
 
 MAX_BATCH_SIZE = 256  # rankings or rows in a batch of several requests
+QUICK_SECONDS = 0.001  # for a small job: longer ones would delay other connections
+QUICK_JOBS = 20  # small jobs in a row that must have been quick
 
 
 @dataclass(slots=True)
@@ -24,6 +29,7 @@ class Job:
     request: Any
     size: int  # rankings or rows
     answer: Callable[[Sequence[Any]], list[Any]]  # a result or an exception for each request
+    small: bool = False  # its time depends on the model, and hardly on the request
     future: asyncio.Future[Any] = field(init=False)
 
 
@@ -36,19 +42,39 @@ class Worker:
         self.name, self.max_waiting, self.on_batch = name, max_waiting, on_batch
         self._arriving: SimpleQueue[Job | None] = SimpleQueue()  # None: the worker is closed
         self._waiting: deque[Job] = deque()
+        self._submitted: list[Job] = []  # in this turn of the event loop
+        self._answering = threading.Lock()
+        self._quick_jobs = 0  # small ones since the last slow one
         self._thread = threading.Thread(target=self._run, name=f"worker {name}", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
-        return self._arriving.qsize() + len(self._waiting)
+        return self._arriving.qsize() + len(self._waiting) + len(self._submitted)
 
     async def submit(self, job: Job) -> Any:
         """The result of a job; its exception is raised here."""
         if len(self) >= self.max_waiting:
             raise too_busy(f"the model {self.name}")
-        job.future = asyncio.get_running_loop().create_future()
-        self._arriving.put(job)
+        loop = asyncio.get_running_loop()
+        job.future = loop.create_future()
+        if not self._submitted:
+            loop.call_soon(self._distribute)  # after all requests that arrived with this one
+        self._submitted.append(job)
         return await job.future
+
+    def _distribute(self) -> None:
+        """Answer a small job that is alone, or leave all to the thread."""
+        jobs, self._submitted = self._submitted, []
+        alone = len(jobs) == 1 and jobs[0].small and self._quick_jobs >= QUICK_JOBS
+        if alone and len(self) == 0 and self._answering.acquire(blocking=False):
+            try:
+                results = self._answer(jobs)
+            finally:
+                self._answering.release()
+            _settle(jobs, results)
+        else:
+            for job in jobs:
+                self._arriving.put(job)
 
     def close(self) -> None:
         """Finish the waiting jobs, and stop."""
@@ -59,10 +85,19 @@ class Worker:
         while batch := self._next_batch():
             jobs = [job for job in batch if not job.future.cancelled()]
             if jobs:
-                results = _answer(jobs)
-                self.on_batch(len(jobs))
+                with self._answering:
+                    results = self._answer(jobs)
                 _deliver(jobs, results)
             del batch, jobs  # a waiting thread must not keep a replaced model alive
+
+    def _answer(self, jobs: Sequence[Job]) -> list[Any]:
+        start = time.perf_counter()
+        results = _answer(jobs)
+        if len(jobs) == 1 and jobs[0].small:
+            quick = time.perf_counter() - start < QUICK_SECONDS
+            self._quick_jobs = self._quick_jobs + 1 if quick else 0
+        self.on_batch(len(jobs))
+        return results
 
     def _next_batch(self) -> list[Job]:
         """The first waiting job and others of its group; empty when the worker is closed."""
@@ -99,16 +134,16 @@ def _answer(jobs: Sequence[Job]) -> list[Any]:
 
 def _deliver(jobs: Sequence[Job], results: Sequence[Any]) -> None:
     """Hand all results to the event loop in one call."""
-
-    def settle() -> None:
-        for job, result in zip(jobs, results, strict=True):
-            if job.future.done():
-                continue  # the client has gone
-            if isinstance(result, Exception):
-                job.future.set_exception(result)
-            else:
-                job.future.set_result(result)
-
     loop = jobs[0].future.get_loop()
     if not loop.is_closed():
-        loop.call_soon_threadsafe(settle)
+        loop.call_soon_threadsafe(_settle, jobs, results)
+
+
+def _settle(jobs: Sequence[Job], results: Sequence[Any]) -> None:
+    for job, result in zip(jobs, results, strict=True):
+        if job.future.done():
+            continue  # the client has gone
+        if isinstance(result, Exception):
+            job.future.set_exception(result)
+        else:
+            job.future.set_result(result)

@@ -17,6 +17,7 @@ from rankfold.serve.limits import Limits
 from rankfold.types import Key, Vocabulary
 
 DEPTHS = (10, 20, 50, 100, 200, 500)  # k is raised to one of them, so that requests share a search
+SMALL = 100  # characters, keys or results of a small search
 _MAX_COMPARED = 100  # characters of a key that are compared
 _BLOCK_SIZE = 100_000  # keys that are searched for a text at a time
 
@@ -31,6 +32,16 @@ def group_of(request: SearchSpec) -> Hashable:
     alone = id(request) if request.allow is not None or request.rules or request.explain else None
     shared = request.include_seen, request.where, request.thresholds
     return request.by, _depth_of(request), *shared, alone
+
+
+def is_small(request: SearchSpec) -> bool:
+    """Whether it is one short search, whose time depends on the model alone."""
+    if len(request.inputs) != 1 or request.k > SMALL or request.explain or request.rules:
+        return False
+    if request.exclude or request.allow is not None or request.where is not None:
+        return False
+    only = request.inputs[0]
+    return isinstance(only, int) or len(only) <= SMALL  # a key, history, text or features
 
 
 def check_size(request: SearchSpec, limits: Limits) -> None:
