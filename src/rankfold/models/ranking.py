@@ -36,7 +36,7 @@ from rankfold.types import (
     Vocabulary,
     from_pairs,
 )
-from rankfold.types.vocabulary import listed
+from rankfold.types.vocabulary import as_rows, listed
 
 if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
@@ -314,9 +314,9 @@ def _joined(ranker: Ranker, by: By, rows: Sequence[Any]) -> Inputs:
     if by == "features":
         return ranker.read_features(list(chain.from_iterable(rows)))
     if by == "history":
-        histories = [torch.tensor(each, dtype=torch.int64) for each in chain.from_iterable(rows)]
+        histories = [as_rows(each) for each in chain.from_iterable(rows)]
         return _in_order(histories, len(ranker.candidates))
-    return torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
+    return as_rows(list(chain.from_iterable(rows)))
 
 
 def _allowed(ranker: Ranker, spec: SearchSpec) -> Tensor | None:
@@ -340,7 +340,7 @@ def _excluded(keys: Vocabulary, specs: Sequence[SearchSpec]) -> Interactions | N
 
 def _as_pairs(lists: Sequence[Tensor], n_candidates: int) -> Interactions:
     """Rows of candidates, ascending in each list."""
-    counts = torch.tensor([len(each) for each in lists], dtype=torch.int64)
+    counts = as_rows([len(each) for each in lists])
     rows = torch.repeat_interleave(counts)
     every = torch.cat([torch.empty(0, dtype=torch.int64), *lists])
     return from_pairs(rows, every, None, (len(lists), n_candidates))
@@ -348,7 +348,7 @@ def _as_pairs(lists: Sequence[Tensor], n_candidates: int) -> Interactions:
 
 def _in_order(histories: Sequence[Tensor], n_candidates: int) -> Interactions:
     """Histories as pairs; their places are the times. A repeated candidate has its last place."""
-    counts = torch.tensor([len(each) for each in histories], dtype=torch.int64)
+    counts = as_rows([len(each) for each in histories])
     rows = torch.repeat_interleave(counts)
     ids = torch.cat([torch.empty(0, dtype=torch.int64), *histories])
     codes, order = (rows * n_candidates + ids).sort(stable=True)
