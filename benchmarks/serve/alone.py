@@ -2,8 +2,9 @@
 
     python -m benchmarks.serve.alone [--rounds 8] [--home DIR] [--write]
 
-The model in DIR has 31 candidates and 20 queries, so that little is computed. Microseconds of CPU
-time, in one thread, the least of several rounds:
+The model in DIR has 31 candidates and 20 queries, so that little is computed. Two graders, ``cba``
+and ``trees``, have 20 numeric and 4 categorical columns. Microseconds of CPU time, in one thread,
+the least of several rounds:
 
 - loop: the model's own search, called again and again.
 - echo, asked: another process gets a byte from a socket and sends one, at once or after a search.
@@ -12,6 +13,8 @@ time, in one thread, the least of several rounds:
 - health, refused, search: requests over one connection. ``refused`` has an unknown field: it is
   read, parsed and checked, and no model is asked.
 - http: ``search`` less what the search of a request costs.
+- cba, trees: ``loop`` is the model's scores of a row, called again and again, ``asked`` the same by
+  a process that waits, ``request`` a request with one row, and ``http`` that without the scores.
 - processes: searches over 8 connections per process, summed over the processes of one server with
   1, 2 and 4, and over as many servers of one process. The second is what the machine itself adds:
   processes that share a core use each other's caches.
@@ -23,13 +26,16 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import re
 import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +45,13 @@ import torch
 import rankfold as rf
 from benchmarks.paths import HOME, RESULTS, SCRATCH
 from benchmarks.serve.load import processor_seconds
-from benchmarks.serve.repeated import encoded, load
+from benchmarks.serve.repeated import encoded, fit_rows, load, random_row
 from benchmarks.serve.soak import serving
 
 RESULT, FOLDER = RESULTS / "serve" / "alone.json", SCRATCH / "serve_alone"
 CALLS = 1000  # per round
 ECHO, ASKED = b"e", b"a"
+GRADERS: dict[str, dict[str, Any]] = {"cba": {"epochs": 2}, "trees": {}}
 PROCESSES, EACH = (1, 2, 4), 8  # connections per process
 REQUESTS = {
     "health": b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
@@ -60,51 +67,80 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--home", type=Path, default=FOLDER)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--bare", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    folder = given.home / "model"
     if given.bare is not None:
-        answer_bytes(folder, socket.socket(fileno=given.bare))
+        name, end = given.bare
+        answer_bytes(call_of(given.home, name), socket.socket(fileno=int(end)))
         return
-    if not (folder / "manifest.json").exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        rows = [(f"q{n % 20}", f"c{7 * n % 31}") for n in range(200)]
-        pairs = pl.DataFrame(rows, ["query", "candidate"], orient="row")
-        rf.fit("ials", rf.prepare(pairs), width=4, sweeps=2, out=folder)
+    prepare(given.home)
     result: dict[str, Any] = {"load_before": os.getloadavg()}
-    result |= measured(folder, given.rounds)
-    result["http"] = result["search"] - (result["asked"] - result["echo"])
-    result["processes"] = {n: of_processes(folder, n, given.rounds) for n in PROCESSES}
+    result |= measured(given.home, given.rounds)
+    result["processes"] = {n: of_processes(given.home, n, given.rounds) for n in PROCESSES}
     result["load_after"] = os.getloadavg()
     print(json.dumps(result, indent=2))
     if given.write:
         RESULT.write_text(json.dumps(result, indent=2) + "\n")
 
 
-def measured(folder: Path, rounds: int) -> dict[str, int]:
+def prepare(home: Path) -> None:
+    """Fit the models that are not there."""
+    home.mkdir(parents=True, exist_ok=True)
+    if not (home / "model" / "manifest.json").exists():
+        rows = [(f"q{n % 20}", f"c{7 * n % 31}") for n in range(200)]
+        pairs = pl.DataFrame(rows, ["query", "candidate"], orient="row")
+        rf.fit("ials", rf.prepare(pairs), width=4, sweeps=2, out=home / "model")
+    for method, settings in GRADERS.items():
+        if not (home / method / "manifest.json").exists():
+            fit_rows(method, home / method, **settings)
+
+
+def call_of(home: Path, name: str) -> Callable[[], object]:
+    """What a request to a model computes."""
+    model = rf.load(home / name)
+    if not isinstance(model, rf.Grader):
+        return lambda: model.search(["q1"], k=10)
+    rows = model.read([random_row(random.Random(0))]).rows
+    return lambda: model.score(rows)
+
+
+def measured(home: Path, rounds: int) -> dict[str, Any]:
     """The microseconds of calls and requests, side by side."""
-    ranker, used = rf.load(folder), dict[str, list[float]]()
-    with serving([folder]) as (address, process), bare(folder) as (end, other):
+    names = ("model", *GRADERS)
+    calls = {name: call_of(home, name) for name in names}
+    row = random_row(random.Random(0))
+    requests = {name: encoded(f"/models/{name}/grade", {"rows": [row]}) for name in GRADERS}
+    used = defaultdict[tuple[str, str], list[float]](list)
+    with ExitStack() as stack:
+        address, server = stack.enter_context(serving([home / name for name in names]))
+        others = {name: stack.enter_context(bare(home, name)) for name in names}
         for _ in range(rounds):
-            loop = each(lambda: ranker.search(["q1"], k=10), time.process_time)
-            used.setdefault("loop", []).append(loop)
-            for name, byte in (("echo", ECHO), ("asked", ASKED)):
-                took = each(lambda byte=byte: exchange(end, byte), lambda: processor_seconds(other))
-                used.setdefault(name, []).append(took)
-            for name, request in REQUESTS.items():
+            for name, call in calls.items():
+                used[name, "loop"].append(each(call, time.process_time))
+                end, other = others[name]
+                for kind, byte in (("echo", ECHO), ("asked", ASKED)):
+                    send = partial(exchange, end, byte)
+                    used[name, kind].append(each(send, partial(processor_seconds, other)))
+            for name, request in (REQUESTS | requests).items():
                 with connected(address) as connection:
-                    send = Exchange(connection, request)
-                    took = each(send, lambda: processor_seconds(process))
-                used.setdefault(name, []).append(took)
-    return {name: round(min(several)) for name, several in used.items()}
+                    took = each(Exchange(connection, request), partial(processor_seconds, server))
+                used[name, "request"].append(took)
+    least = {key: round(min(several)) for key, several in used.items()}
+    result: dict[str, Any] = {kind: least["model", kind] for kind in ("loop", "echo", "asked")}
+    result |= {name: least[name, "request"] for name in REQUESTS}
+    result["http"] = result["search"] - (result["asked"] - result["echo"])
+    for name in GRADERS:
+        own = {kind: least[name, kind] for kind in ("loop", "echo", "asked", "request")}
+        result[name] = own | {"http": own["request"] - (own["asked"] - own["echo"])}
+    return result
 
 
 @contextmanager
-def bare(folder: Path) -> Iterator[tuple[socket.socket, int]]:
+def bare(home: Path, name: str) -> Iterator[tuple[socket.socket, int]]:
     """A process that answers bytes: the socket to it, and its process id."""
     ours, theirs = socket.socketpair()
-    words = ["-m", "benchmarks.serve.alone", "--home", folder.parent, "--bare", theirs.fileno()]
+    words = ["-m", "benchmarks.serve.alone", "--home", home, "--bare", name, theirs.fileno()]
     process = subprocess.Popen(
         [sys.executable, *map(str, words)], pass_fds=[theirs.fileno()], cwd=HOME.parent
     )
@@ -115,11 +151,10 @@ def bare(folder: Path) -> Iterator[tuple[socket.socket, int]]:
     process.wait()
 
 
-def answer_bytes(folder: Path, end: socket.socket) -> None:
-    ranker = rf.load(folder)
+def answer_bytes(call: Callable[[], object], end: socket.socket) -> None:
     while byte := end.recv(1):
         if byte == ASKED:
-            ranker.search(["q1"], k=10)
+            call()
         end.sendall(byte)
 
 
@@ -163,8 +198,9 @@ class Exchange:
                 size = int(re.findall(rb"content-length: (\d+)", head)[0])
 
 
-def of_processes(folder: Path, n: int, rounds: int) -> dict[str, int]:
+def of_processes(home: Path, n: int, rounds: int) -> dict[str, int]:
     """Microseconds of a search, summed over the processes of one server, and over n servers."""
+    folder = home / "model"
     with ExitStack() as stack:
         kinds = {
             "processes": [stack.enter_context(serving([folder], processes=n))],

@@ -109,12 +109,16 @@ def random_row(rng: random.Random) -> dict[str, Any]:
 
 
 def build_rows(folder: Path) -> None:
+    fit_rows("cba", folder, epochs=2)
+
+
+def fit_rows(method: str, folder: Path, **settings: Any) -> None:
     rng = random.Random(1)
     rows = [random_row(rng) for _ in range(ROWS)]
     for row in rows:
         row["grade"] = min(GRADES - 1, max(0, int(row["n0"] + row["n1"] + rng.gauss(2, 0.5))))
     data = rf.prepare(pl.DataFrame(rows), format="features", grade_column="grade")
-    rf.fit("cba", data, epochs=2, out=folder)
+    rf.fit(method, data, out=folder, **settings)
 
 
 BUILD: dict[str, Callable[[Path], None]] = {"texts": build_texts, "rows": build_rows}
