@@ -128,8 +128,10 @@ class Grader:
     def probabilities(self, scores: Tensor) -> Tensor:
         """The probability of each grade by the score [n], from isotonic regression; [n, G]."""
         own = scores.double().numpy()
-        ends = np.ones(len(own)), np.zeros(len(own))  # a grade above none, and above the last
-        above = np.stack([ends[0], *(curve.at(own) for curve in self._curves), ends[1]])
+        above = np.zeros((len(self._curves) + 2, len(own)))  # a grade above none, ..., the last
+        above[0] = 1.0
+        for k, curve in enumerate(self._curves, start=1):
+            above[k] = curve.at(own)
         return torch.from_numpy((above[:-1] - above[1:]).T)
 
     @cached_property

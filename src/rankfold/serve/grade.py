@@ -45,8 +45,10 @@ def grade(grader: Grader, requests: Sequence[GradeRequest]) -> list[bytes]:
 
 def check_explained(grader: Grader, request: GradeRequest, limits: Limits) -> None:
     """An HttpError for explanations that take too long: each scores a row ten times per column."""
-    columns = 0 if grader.columns is None else len(names_of_columns(grader.columns))
-    if request.explain and len(request.rows) * columns > limits.explained_values:
+    if not request.explain or grader.columns is None:
+        return
+    columns = len(names_of_columns(grader.columns))
+    if len(request.rows) * columns > limits.explained_values:
         raise HttpError(
             400,
             f"explain: {len(request.rows):,} rows of {columns:,} columns are more than "
