@@ -174,3 +174,10 @@ def test_versions_of_the_site_know_each_other(parts: dict[str, Any], tmp_path: P
 
 def test_citation_has_this_version() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_tests_of_the_reliability_page_exist() -> None:
+    page = (DOCS / "reference" / "reliability.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+/[\w/]*test_\w+\.py)`", page)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
