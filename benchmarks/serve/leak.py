@@ -4,11 +4,11 @@
 
 A server process, with the models of ``serve.soak``, gets the same requests again and again: one
 group searches, one grades, and one asks for everything else, broken requests among it. Resident
-memory moves by pages and by what allocators keep, far more than a byte per request. So the process
+memory moves by pages and by what allocators keep, far more than a byte per request. So one server
 counts exactly: Python's objects come from malloc too (``PYTHONMALLOC=malloc``), there is one arena
 and no cache of threads, and after each round the garbage is collected and ``mallinfo2`` says how
-many bytes are in use. polars has an allocator of its own, which only the anonymous memory of the
-process (``RssAnon``) shows.
+many bytes are in use. polars has an allocator of its own, which only the anonymous memory of a
+process (``RssAnon``) shows. That is read from a second server with the usual allocators.
 
 Both are fitted to the number of requests by a line, after the first half of the requests. Until
 then bounded stores fill up: Python's cache of attributes keeps up to 4,096 names that libraries
@@ -101,22 +101,30 @@ def is_wanted(group: str, request: Request) -> bool:
 
 
 def measured(folders: list[Path], requests: list[Request], total: int) -> dict[str, Any]:
-    """What ``total`` requests leave behind, by a server of its own."""
+    """What ``total`` requests leave behind, in two servers."""
+    counts = [malloc for malloc, _ in asked(folders, requests, total, EXACT)]
+    pages = [resident for _, resident in asked(folders, requests, total, {})]
+    return {
+        "requests": len(counts) * ROUND * ROUNDS,
+        "malloc": growth(counts),
+        "anonymous": growth(pages),
+        "load": os.getloadavg(),
+    }
+
+
+def asked(
+    folders: list[Path], requests: list[Request], total: int, environment: dict[str, str]
+) -> list[tuple[int, int]]:
+    """The bytes that malloc has given out, and ``RssAnon``, after every few rounds."""
     used: list[tuple[int, int]] = []
-    with counting(folders) as (address, process):
+    with counting(folders, environment) as (address, process):
         connection = HTTPConnection(address.removeprefix("http://"), timeout=60)
         for _ in range(total // (ROUND * ROUNDS)):
             for request in ROUNDS * requests:
                 send(connection, request)
             used.append((in_use(process), anonymous(process.pid)))
         connection.close()
-    counts, pages = np.array(used[len(used) // 2 :], dtype=float).T
-    return {
-        "requests": len(used) * ROUND * ROUNDS,
-        "malloc": growth(counts),
-        "anonymous": growth(pages),
-        "load": os.getloadavg(),
-    }
+    return used
 
 
 def send(connection: HTTPConnection, request: Request) -> None:
@@ -133,13 +141,15 @@ def send(connection: HTTPConnection, request: Request) -> None:
 
 
 @contextmanager
-def counting(folders: list[Path]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def counting(
+    folders: list[Path], environment: dict[str, str]
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A server that says how many bytes are in use for each line that it reads."""
     served = [f"{name}={folder}" for name, folder in zip(NAMES, folders, strict=True)]
     words = ["serve", *served, "--port", "0", "--quiet", "--threads", "1"]
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER, *words],
-        env=os.environ | EXACT,
+        env=os.environ | environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -171,10 +181,11 @@ def anonymous(process: int) -> int:
     return 1024 * int(found[1])
 
 
-def growth(sizes: np.ndarray[Any, Any]) -> dict[str, float]:
-    """Bytes per request, and the 95 % interval of that."""
-    blocks = np.array([block.min() for block in np.array_split(sizes, BLOCKS)])
-    sent = ROUND * ROUNDS * len(sizes) / BLOCKS * np.arange(BLOCKS)
+def growth(sizes: list[int]) -> dict[str, float]:
+    """Bytes per request in the second half, and the 95 % interval of that."""
+    later = np.array(sizes[len(sizes) // 2 :], dtype=float)
+    blocks = np.array([block.min() for block in np.array_split(later, BLOCKS)])
+    sent = ROUND * ROUNDS * len(later) / BLOCKS * np.arange(BLOCKS)
     (slope, _), covariance = np.polyfit(sent, blocks, 1, cov=True)
     half = 2.23 * float(np.sqrt(covariance[0, 0]))  # Student's t of 10 degrees of freedom
     ends = {"slope": slope, "low": slope - half, "high": slope + half}
