@@ -6,7 +6,7 @@
 # For a GPU, name the builds of torch for your version of CUDA, and run with `--gpus all`:
 #
 #     docker build -t rankfold --build-arg TORCH=https://download.pytorch.org/whl/cu126 .
-FROM python:3.12-slim
+FROM python:3.11-slim
 ARG TORCH=https://download.pytorch.org/whl/cpu
 WORKDIR /rankfold
 COPY pyproject.toml README.md LICENSE ./
