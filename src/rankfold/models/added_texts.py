@@ -23,7 +23,8 @@ def with_texts_of(data: Dataset, ranker: Ranker, queries: Vocabulary) -> Texts:
     """
     if kept_histories(ranker.model, len(ranker.candidates)) is None:
         raise UserError(
-            "the model does not say which pairs it was fitted on", hint="fit it again, then add"
+            "the model does not hold the pairs that it was fitted on",
+            hint="fit it again in one process; then pairs can be added",
         )
     theirs, ours = _in_tokens_of(ranker, data), ranker.texts
     assert ours is not None

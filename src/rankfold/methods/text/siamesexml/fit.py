@@ -256,7 +256,7 @@ def _build_model(
         {
             **saved_encoders(done, config),
             **on_disk.frozen_tensors(corpus.source),
-            **history_tensors(corpus.rows),
+            **(history_tensors(corpus.rows) if corpus.comm.size == 1 else {}),
             **of_words,
             "pairs": corpus.pairs,
             "rarity": corpus.idf,
