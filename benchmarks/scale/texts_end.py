@@ -162,7 +162,7 @@ def end(place: Place) -> Row:
         m["score"] for m in mixes if m["classifier_share"] == m["centroid_weight"] == 0
     )
     seconds["mixed table"], table = timed(
-        place, mixture, done, mix, 1, corpus.own_counts, torch.float16
+        place, mixture, [done], mix, 1, corpus.own_counts, torch.float16
     )
     row["peak_gib_of_mix"] = place.peak()
     asked = corpus.documents.select(judged.queries.to(place.device)[: 2 * place.sizes.batch])

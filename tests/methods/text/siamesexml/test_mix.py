@@ -27,22 +27,26 @@ def test_the_mix_matches_the_formula() -> None:
     done = {f"0.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     done |= {f"1.{key}": torch.randn(5, 3) for key in ("refined", "texts", "centroids")}
     counts = torch.tensor([0, 1, 2, 40, 5])
-    result = mix.mixture(done, mix.Mix(0.7, 0.2, 0.1), 2, counts)
+    result = mix.mixture([done], mix.Mix(0.7, 0.2, 0.1), 2, counts)
     for number in (0, 1):
         corpus = [done[f"{number}.{key}"] for key in ("refined", "texts", "centroids")]
         expected = (0.7 * corpus[0] + 0.3 * corpus[1] + 0.2 * corpus[2]) / 2
         torch.testing.assert_close(result[:, number * 3 : number * 3 + 3], expected)
     assert result[:, 6].tolist() == pytest.approx([0.2 * math.log(1 + n) for n in counts.tolist()])
-    torch.testing.assert_close(mix.mixture(done, mix.Mix(0.7, 0.2, 0.0), 2, counts), result[:, :6])
+    torch.testing.assert_close(
+        mix.mixture([done], mix.Mix(0.7, 0.2, 0.0), 2, counts), result[:, :6]
+    )
 
 
 def test_the_mix_is_the_same_in_tiles_and_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     done = {f"0.{key}": torch.randn(11, 4) for key in members.MIXED}
     chosen, counts = mix.Mix(0.7, 0.2, 0.1), torch.arange(11)
-    expected = mix.mixture(done, chosen, 1, counts)
+    expected = mix.mixture([done], chosen, 1, counts)
     monkeypatch.setattr(mix, "TILE", 4)
-    torch.testing.assert_close(mix.mixture(done, chosen, 1, counts), expected)
-    halves = mix.mixture(done, chosen, 1, counts, torch.float16)
+    monkeypatch.setattr(mix, "_MIXED_ROWS", 3)
+    halves = mix.mixture([done], chosen, 1, counts, torch.float16)
+    torch.testing.assert_close(mix.mixture(mix.released(done), chosen, 1, counts), expected)
+    assert not done
     assert halves.dtype == torch.float16
     torch.testing.assert_close(halves.float(), expected, rtol=1e-3, atol=1e-4)
 
@@ -192,7 +196,7 @@ def test_scores_of_mixes_are_those_of_a_search(
         members.encoders_of(done, config, len(corpus.idf)), corpus.documents.select(judged.queries)
     )
     for each in mixes:
-        index = Exact(mix.mixture(done, each, 2, counts))
+        index = Exact(mix.mixture([done], each, 2, counts))
         extended = mix.with_column(vectors, each.popularity_weight, torch.tensor([0.5]))
         ids = index.search(extended, 3, judged.hidden(judged.queries)).ids
         assert result[each].score == pytest.approx(float(judged.values(judged.queries, ids).mean()))

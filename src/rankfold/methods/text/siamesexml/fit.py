@@ -33,7 +33,13 @@ from rankfold.methods.text.siamesexml.corpus import ENCODE_BLOCK, Corpus, build_
 from rankfold.methods.text.siamesexml.documents import add_documents
 from rankfold.methods.text.siamesexml.members import MIXED, make_encoder, saved_encoders
 from rankfold.methods.text.siamesexml.mining import centroids
-from rankfold.methods.text.siamesexml.mix import choose_mix, documents_of, mixture, open_model
+from rankfold.methods.text.siamesexml.mix import (
+    choose_mix,
+    documents_of,
+    mixture,
+    open_model,
+    released,
+)
 from rankfold.methods.text.siamesexml.modules import Siamese, Stage, stages_of, task_of, training
 from rankfold.methods.text.siamesexml.start import started
 from rankfold.training.gradient_sync import refuse_batch_norm
@@ -62,8 +68,7 @@ def fit(name: str, data: Dataset, config: SiameseConfig, run: Run) -> Iterator[S
     )
     found = yield from _words(data, config, run, done)
     model = _build_model(name, config, done, corpus, run, found)
-    divided = ("candidates", *_divided_keys(done, MIXED))
-    yield last_step(config, model, done, divided)
+    yield last_step(config, model, ("candidates",))
 
 
 def _words(
@@ -154,12 +159,10 @@ def _divided_keys(done: Mapping[str, Tensor], names: tuple[str, ...]) -> list[st
     return [key for key in done if key.split(".", 1)[1] in names]
 
 
-def last_step(
-    config: ModulesConfig, model: Model, done: Mapping[str, Tensor], divided: Collection[str] = ()
-) -> Step:
-    """The step after all epochs; a run resumed from it has all members."""
+def last_step(config: ModulesConfig, model: Model, divided: Collection[str] = ()) -> Step:
+    """The step after all epochs. Nothing is resumed from it but a refit, which begins anew."""
     epochs = sum(stage.epochs for stage in stages_of(config))
-    where = {"member": torch.tensor(config.members), "stage": torch.tensor(0), **done}
+    where = {"member": torch.tensor(config.members), "stage": torch.tensor(0)}
     number = config.members * epochs + 1
     options: dict[str, Any] = {"final": True, "divided": divided, "stage": "the mix"}
     return Step(number, 0.0, model, lambda: where, **options)
@@ -237,12 +240,12 @@ def export_member(module: Siamese, corpus: Corpus) -> dict[str, Tensor]:
 def _build_model(
     name: str,
     config: SiameseConfig,
-    done: Mapping[str, Tensor],
+    done: dict[str, Tensor],
     corpus: Corpus,
     run: Run,
     found: words.Words | None,
 ) -> Model:
-    """The model, with the mix that is best on validation."""
+    """The model, with the mix that is best on validation; its tables leave ``done``."""
     documents = None if found is None else documents_of(done, config, corpus)
     both = None if found is None or documents is None else (found, documents)
     mix, mixes = choose_mix(done, config, corpus, run, both)
@@ -261,7 +264,7 @@ def _build_model(
             "pairs": corpus.pairs,
             "rarity": corpus.idf,
             "candidates": mixture(
-                done, mix, config.members, corpus.own_counts, getattr(torch, config.table)
+                released(done), mix, config.members, corpus.own_counts, getattr(torch, config.table)
             ),
         },
         notes_of(corpus, mixes, mix._asdict()),

@@ -4,7 +4,7 @@ The three are its classifier, its text, and the mean of its documents. Words add
 Validation chooses all weights.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -46,6 +46,7 @@ _QUERY_POPULARITY = 0.5  # queries' value in the popularity column; candidates' 
 _PRODUCT_BYTES = 2**26  # of the scores by one of the vectors, on a CPU
 BLOCK_BYTES = 2**23  # of the scores of a mix, to stay in the cache of a CPU
 TILE = 2**17  # candidates at a time
+_MIXED_ROWS = 2**13  # of these, in the final table
 
 
 class Mix(NamedTuple):
@@ -77,7 +78,7 @@ _DEFAULT_WITH_WORDS = Mix(0.75, 0.3, 0.0, 1.0, 1.0, 1.0, 0.2)
 
 
 def mixture(
-    done: Mapping[str, Tensor],
+    tiles: Iterable[Mapping[str, Tensor]],
     mix: Mix,
     members: int,
     counts: Tensor,
@@ -85,23 +86,40 @@ def mixture(
 ) -> Tensor:
     """Share classifier + (1 - share) text + weight centroid, member beside member; [N, D].
 
+    ``tiles`` have these vectors of some candidates each, in order.
     Vectors of length 1 cannot express how often a candidate is chosen: with n its ``counts`` [N],
     one more column adds popularity_weight log(1 + n) to its scores. A weight of 0 adds no column.
     Candidates hold twice that and queries a half: an index whose recall is measured with candidates
     as queries would otherwise ignore the column, and find too little.
     """
-    width = done["0.texts"].shape[1]
-    shape = len(counts), members * width + (mix.popularity_weight != 0)
-    table = done["0.texts"].new_empty(shape, dtype=dtype)
-    for start in range(0, len(counts), TILE):
-        rows = slice(start, start + TILE)
-        for number in range(members):
-            columns = slice(number * width, (number + 1) * width)
-            parts = [done[f"{number}.{name}"][rows] for name in MIXED]
-            table[rows, columns] = _mixed(parts, mix) / members
+    table, start = counts.new_empty(0, dtype=dtype), 0
+    for done in tiles:
+        n, width = done["0.texts"].shape
+        if start == 0:
+            table = table.new_empty(len(counts), members * width + (mix.popularity_weight != 0))
+        for first in range(0, n, _MIXED_ROWS):
+            rows = slice(first, min(first + _MIXED_ROWS, n))
+            own = slice(start + rows.start, start + rows.stop)
+            for number in range(members):
+                columns = slice(number * width, (number + 1) * width)
+                parts = [done[f"{number}.{name}"][rows] for name in MIXED]
+                table[own, columns] = _mixed(parts, mix) / members
+        start += n
     if mix.popularity_weight:
         table[:, -1] = popularity_values(counts, mix.popularity_weight)
     return table
+
+
+def released(done: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The tables of ``MIXED`` tile by tile. They leave ``done``, and a tile is freed once used.
+
+    The final table fills while they go: three tables of halves and one of floats never coexist.
+    """
+    tiles = {}
+    for key in [key for key in done if key.split(".", 1)[1] in MIXED]:
+        tiles[key] = [tile.clone() for tile in done.pop(key).split(TILE)][::-1]
+    while any(tiles.values()):
+        yield {key: own.pop() for key, own in tiles.items()}
 
 
 def popularity_values(counts: Tensor, weight: float) -> Tensor:
@@ -112,7 +130,8 @@ def popularity_values(counts: Tensor, weight: float) -> Tensor:
 def _mixed(vectors: list[Tensor], mix: Mix) -> Tensor:
     """The mix of some candidates' ``MIXED`` vectors of a member, in float32; [n, D]."""
     refined, texts, centroids = vectors
-    mixed = mix.classifier_share * refined.float() + (1 - mix.classifier_share) * texts.float()
+    mixed = refined.to(torch.float32, copy=True).mul_(mix.classifier_share)
+    mixed.add_(texts.to(torch.float32, copy=True).mul_(1 - mix.classifier_share))
     return mixed.add_(centroids.float(), alpha=mix.centroid_weight)
 
 

@@ -85,7 +85,7 @@ def fit(data: Dataset, config: ReleasedConfig, run: Run) -> Iterator[Step]:
         export=lambda module: _export_member(module, corpus, walk),
     )
     model = _build_model(config, done, corpus, run)
-    yield last_step(config, model, done)
+    yield last_step(config, model)
 
 
 def start_module(corpus: Corpus, config: ReleasedConfig, run: Run, member: int) -> ReleasedModule:
