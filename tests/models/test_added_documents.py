@@ -148,3 +148,11 @@ def test_documents_that_cannot_be_added_are_refused(ranker: Ranker, data: Datase
     near = rf.fit("text-neighbours", data)
     with pytest.raises(UserError, match="text-neighbours ranks by text and cannot add pairs"):
         near.extend(NEW_LABEL, "label", "text", documents=prepared(other))
+
+
+def test_a_model_is_evaluated_on_more_documents_than_it_knows(ranker: Ranker) -> None:
+    """Their rows are not those of the documents that the model keeps."""
+    more = prepared(documents("later", [0, 1, 2, 3], 120), "queries:0.5,0,0.5")
+    result = rf.evaluate(ranker, more, metrics="ndcg@3")
+    assert result.queries == 60
+    assert result["ndcg@3"] > 0.5

@@ -80,13 +80,14 @@ class Searcher:
 
     def of_queries(self, rows: Tensor, k: int, filter: Filter = NO_FILTER) -> TopK:
         """The k best candidates of the model's queries ``rows`` [B]; [B, min(k, N)]."""
+        by_history = self.opened.search_histories is not None
+        if not by_history and "queries" not in self.model.tensors:
+            return self.of_texts(self._texts_of(rows), k, filter)  # rows of the given texts
         known = kept_histories(self.model, self.chosen.n_candidates)
         histories = None if known is None else known.select(rows.to(self._device))
-        if self.opened.search_histories is not None and histories is not None:
+        if by_history and histories is not None:
             return self.of_histories(histories, k, filter)
-        if "queries" in self.model.tensors:
-            return self.of_vectors(self.model.tensors["queries"][rows], k, filter, histories)
-        return self.of_texts(self._texts_of(rows), k, filter)
+        return self.of_vectors(self.model.tensors["queries"][rows], k, filter, histories)
 
     def of_known(
         self, rows: Tensor, histories: Interactions, k: int, filter: Filter = NO_FILTER
