@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rankfold.encoders.tables import Biased, Scaled, Tables
-from rankfold.encoders.towers import Towers
+from rankfold.encoders.towers import NETWORKS, NetworkSpec, Residual, Towers
 from rankfold.types import Columns, Features
 
 NAN = float("nan")
@@ -58,6 +58,30 @@ def test_a_tower_matches_its_formula() -> None:
     expected = expected + second.bias
     torch.testing.assert_close(made(torch.tensor([1, 2])), expected)
     torch.testing.assert_close(made(None)[[1, 2]], expected)
+
+
+def test_rows_at_once_bound_the_network_and_change_no_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+
+    class Counted(Residual):
+        def forward(self, sums: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(sums))
+            return super().forward(sums)
+
+    monkeypatch.setitem(NETWORKS, "counted", Counted)
+    rows, gradients = torch.tensor([[1, 2], [3, 0], [1, 1]]), []
+    for at_once in (None, 4):
+        spec = NetworkSpec("counted", at_once)
+        made = Towers(SEEN, 6, rng(), (None, features()), network=spec)
+        vectors = made.encode_candidates(rows)
+        assert vectors.shape == (3, 2, 6)
+        vectors.square().sum().backward()
+        gradients.append([one.grad for one in made.candidates.parameters()])
+    assert sizes == [6, 4, 2, 2, 4]  # the backward pass runs the network again
+    for whole, parts in zip(*gradients, strict=True):
+        torch.testing.assert_close(parts, whole)
 
 
 def test_a_new_row_has_no_free_vector() -> None:

@@ -1,9 +1,11 @@
 """Two towers: the features of a row and a free vector, through a small network."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.row_inputs import moments
@@ -21,6 +23,16 @@ class RowRange(NamedTuple):
     comm: Comm
 
 
+class NetworkSpec(NamedTuple):
+    """The network of a tower, and how it is trained."""
+
+    name: str = "residual"  # a key of ``NETWORKS``
+    rows_at_once: int | None = None  # None: all
+
+
+RESIDUAL = NetworkSpec()
+
+
 class Towers(nn.Module):
     """A tower for each side."""
 
@@ -33,14 +45,17 @@ class Towers(nn.Module):
         *,
         sparse: bool = False,
         held: RowRange | None = None,
+        network: NetworkSpec = RESIDUAL,
     ) -> None:
         """``seen`` [M], [N] bool: which rows have pairs to learn a free vector from.
 
         Each of several processes holds some of the queries; ``seen`` and features are theirs.
         """
         super().__init__()
-        self.queries = Tower(seen[0], width, rng, features[0], sparse=sparse, held=held)
-        self.candidates = Tower(seen[1], width, rng, features[1], sparse=sparse)
+        self.queries = Tower(
+            seen[0], width, rng, features[0], sparse=sparse, held=held, network=network
+        )
+        self.candidates = Tower(seen[1], width, rng, features[1], sparse=sparse, network=network)
 
     def encode_queries(self, rows: Tensor | None) -> Tensor:
         vectors: Tensor = self.queries(rows)
@@ -58,8 +73,11 @@ class Tower(nn.Module):
     """The vectors of one side.
 
     h = free vector + a vector per level of each category + a linear map of the numbers, and the
-    result is h + W2 relu(W1 h). The parts of h are summed, so that a row that training never saw,
-    which has no free vector, still has the vector of its features.
+    result is that of a network on h. The parts of h are summed, so that a row that training never
+    saw, which has no free vector, still has the vector of its features.
+
+    With ``rows_at_once`` the network reads that many rows at a time. With gradients, only their
+    vectors are kept: the backward pass runs the network again (gradient caching).
     """
 
     seen: Tensor
@@ -73,17 +91,15 @@ class Tower(nn.Module):
         *,
         sparse: bool = False,
         held: RowRange | None = None,
+        network: NetworkSpec = RESIDUAL,
     ) -> None:
         super().__init__()
         size, own, comm = held or (len(seen), None, SINGLE_PROCESS)
         self.own = table(size, width, rng, sparse=sparse, own=own)
         self.register_buffer("seen", seen[:, None], persistent=False)
         self.known = None if features is None else FeatureVectors(features, width, rng, comm)
-        self.layers = nn.Sequential(
-            small_linear(width, _HIDDEN_FACTOR * width, rng),
-            nn.ReLU(),
-            small_linear(_HIDDEN_FACTOR * width, width, rng),
-        )
+        self.layers = make_network(network.name, width, rng)
+        self.rows_at_once = network.rows_at_once
 
     def forward(self, rows: Tensor | None) -> Tensor:
         own = look_up(self.own, rows) * (self.seen if rows is None else self.seen[rows])
@@ -95,7 +111,16 @@ class Tower(nn.Module):
         return self._finish(self.known.encode(features.numbers, features.categories))
 
     def _finish(self, sums: Tensor) -> Tensor:
-        vectors: Tensor = sums + self.layers(sums)
+        learns = torch.is_grad_enabled()
+        self.layers.train(learns)
+        rows = sums.flatten(0, -2)
+        if not learns or self.rows_at_once is None or len(rows) <= self.rows_at_once:
+            return self.layers(rows).view(sums.shape)
+        parts = rows.split(self.rows_at_once)
+        return torch.cat([self._vectors_of(part) for part in parts]).view(sums.shape)
+
+    def _vectors_of(self, rows: Tensor) -> Tensor:
+        vectors: Tensor = checkpoint(self.layers, rows, use_reentrant=False)
         return vectors
 
 
@@ -139,6 +164,37 @@ class FeatureVectors(nn.Module):
         places = torch.where(categories < 0, unknown, categories + self.first)
         vectors: Tensor = scaled @ self.slopes + self.levels(places).sum(dim=-2)
         return vectors
+
+
+class Residual(nn.Sequential):
+    """h + W2 relu(W1 h)."""
+
+    def __init__(self, width: int, rng: torch.Generator) -> None:
+        super().__init__(
+            small_linear(width, _HIDDEN_FACTOR * width, rng),
+            nn.ReLU(),
+            small_linear(_HIDDEN_FACTOR * width, width, rng),
+        )
+
+    def forward(self, sums: Tensor) -> Tensor:
+        vectors: Tensor = sums + super().forward(sums)
+        return vectors
+
+
+Network = Callable[[int, torch.Generator], nn.Module]
+"""``(width, generator) -> module``, called with the sums of rows [n, D]; it returns [n, D]."""
+
+NETWORKS: dict[str, Network] = {"residual": Residual}
+
+
+def make_network(name: str, width: int, rng: torch.Generator) -> nn.Module:
+    """A network by name.
+
+    Parameters that a module draws from torch's global generator follow from ``rng``, too.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(rng.initial_seed())
+        return NETWORKS[name](width, rng)
 
 
 def small_linear(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:

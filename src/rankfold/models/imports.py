@@ -50,6 +50,7 @@ def modules_of(method: str, settings: Mapping[str, Any]) -> dict[str, str]:
             method,
             *str(settings.get("encoder", "")).split("+"),
             str(settings.get("pooling", "")),
+            str(settings.get("network", "")),
         )
         for registry in _registries()
         if name in registry
@@ -80,6 +81,7 @@ def _registries() -> tuple[Mapping[str, Any], ...]:
     from rankfold.encoders.bag_encoder import TEXT_ENCODERS
     from rankfold.encoders.history import POOLINGS
     from rankfold.encoders.rows import ROW_ENCODERS
+    from rankfold.encoders.towers import NETWORKS
     from rankfold.methods import METHODS
 
-    return METHODS, TEXT_ENCODERS, ROW_ENCODERS, POOLINGS
+    return METHODS, TEXT_ENCODERS, ROW_ENCODERS, POOLINGS, NETWORKS

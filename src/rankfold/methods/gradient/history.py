@@ -9,7 +9,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.encoders.history import History, PoolSpec, encode_histories, make_pool
 from rankfold.encoders.tables import table
-from rankfold.encoders.towers import Tower
+from rankfold.encoders.towers import NetworkSpec, Tower
 from rankfold.errors import UserError
 from rankfold.training.loop import seed_of
 from rankfold.types import Dataset, Input, Interactions, Model, Run
@@ -47,7 +47,9 @@ def make(
         candidates = table(rows.n_candidates, config.width, rng, sparse=sparse)
         candidates.weight.data[~seen] = 0
     else:
-        candidates = Tower(seen, config.width, rng, data.candidate_features, sparse=sparse)
+        network = NetworkSpec(config.network, config.rows_at_once)
+        known = data.candidate_features
+        candidates = Tower(seen, config.width, rng, known, sparse=sparse, network=network)
     spec = _spec(vars_of(config), by_time=rows.times is not None)
     unit = config.similarity == "cosine"
     encoder = History(rows, candidates, spec, rng, data.query_features, unit=unit)

@@ -13,7 +13,16 @@ from rankfold.distributed.collectives import count_over_ranks
 from rankfold.encoders.history import POOLINGS, History
 from rankfold.encoders.sharded_table import TableShard
 from rankfold.encoders.tables import GRADIENT_SCALE, MIN_NORM, Biased, Scaled, Tables
-from rankfold.encoders.towers import FeatureVectors, RowRange, Tower, Towers
+from rankfold.encoders.towers import (
+    NETWORKS,
+    RESIDUAL,
+    FeatureVectors,
+    NetworkSpec,
+    Residual,
+    RowRange,
+    Tower,
+    Towers,
+)
 from rankfold.errors import UserError
 from rankfold.kernels.sparse import in_file
 from rankfold.methods.gradient import history
@@ -56,6 +65,12 @@ class EncoderConfig(Training):
     )
     encoder: EncoderKind = setting(
         "tables", help="a vector per row; towers: also features; history: of what a query chose"
+    )
+    network: str = setting(
+        "residual", choices=NETWORKS, help="towers, features of candidates: the network of a side"
+    )
+    rows_at_once: int | None = setting(
+        None, at_least=1, help="rows in that network at a time: saves memory; none: a batch"
     )
     pooling: str = setting(
         "mean",
@@ -117,7 +132,15 @@ def trained_encoder(
         encoder = history.make(data, rows, config, run, sparse=sparse)
     else:
         encoder = make_encoder(
-            data, rows, config.encoder, config.width, run, sparse=sparse, shard=shard, half=half
+            data,
+            rows,
+            config.encoder,
+            config.width,
+            run,
+            sparse=sparse,
+            shard=shard,
+            half=half,
+            network=NetworkSpec(config.network, config.rows_at_once),
         )
     return Scaled(encoder, config.similarity, config.temperature)
 
@@ -132,6 +155,7 @@ def make_encoder(
     sparse: bool = False,
     shard: TableShard | None = None,
     half: bool = False,
+    network: NetworkSpec = RESIDUAL,
 ) -> Tables | Towers:
     """An encoder on the run's device, initialised at random by the run's seed.
 
@@ -146,7 +170,8 @@ def make_encoder(
         features, held = (data.query_features, data.candidate_features), None
         if run.comm.size > 1:
             held = RowRange(n_queries, own, run.comm)
-        return Towers(seen, width, rng, features, sparse=sparse, held=held).to(run.device)
+        towers = Towers(seen, width, rng, features, sparse=sparse, held=held, network=network)
+        return towers.to(run.device)
     sizes = n_queries, rows.n_candidates
     encoder = Tables(sizes, width, rng, sparse=sparse, own=own, shard=shard, half=half)
     if shard is not None:
@@ -208,9 +233,11 @@ def query_batches(encoder: Encoder, rows: Interactions, config: Any, comm: Comm)
 
 
 def has_dropout(encoder: Encoder) -> bool:
-    """Whether an encoder draws from torch's global generators."""
+    """Whether an encoder may draw from torch's global generators."""
     inner = _innermost(encoder)
-    return isinstance(inner, History) and inner.draws
+    tower = inner.candidates if isinstance(inner, History | Towers) else None
+    is_known = not isinstance(tower, Tower) or isinstance(tower.layers, Residual)
+    return not is_known or (isinstance(inner, History) and inner.draws)
 
 
 def _innermost(encoder: Encoder) -> Tables | Towers | History:
@@ -335,6 +362,8 @@ def tower_vectors(model: Model, features: Features, side: Side) -> Tensor:
         known.load_state_dict(kept)
         vectors: Tensor = known(None)
         return vectors
-    tower = Tower(torch.zeros(0), model.config["width"], torch.Generator(), features)
+    network = NetworkSpec(model.config.get("network", "residual"))
+    width, none = model.config["width"], torch.zeros(0)
+    tower = Tower(none, width, torch.Generator(), features, network=network)
     tower.load_state_dict(kept, strict=False)
     return tower.encode_new(features)

@@ -41,7 +41,7 @@ def write_networks(ranker: Ranker, folder: Path) -> dict[str, Any]:
             graph, inputs = _text_graph(model, side), _sample_tokens(model)
             expected = opened.texts(_as_texts(inputs["tokens"]), side)
             shapes: dict[str, Any] = {"tokens": "[n, L] int64 in text order, padded with -1"}
-        elif opened.features is not None and f"{TOWERS[side]}layers.0.weight" in model.tensors:
+        elif opened.features is not None and _has_known_tower(model, side):
             columns = Columns.from_json(model.notes[f"{side}_columns"])
             graph, inputs = _tower_graph(model, side), _sample_rows(columns)
             numbers, categories = map(torch.from_numpy, inputs.values())
@@ -135,6 +135,12 @@ def _finish(graph: Graph, sums: str, mixing: Tensor | None) -> str:
 
 
 # ---------------------------------------------------------------------------------- towers
+
+
+def _has_known_tower(model: Model, side: Side) -> bool:
+    """Whether the side has a tower whose network is rankfold's."""
+    is_known = model.config.get("network", "residual") == "residual"
+    return is_known and f"{TOWERS[side]}layers.0.weight" in model.tensors
 
 
 def _tower_graph(model: Model, side: Side) -> Graph:
