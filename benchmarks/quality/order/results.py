@@ -106,7 +106,12 @@ def table(name: str) -> str:
     if not path.exists():
         return ""
     document = json.loads(path.read_text())
-    return f"{_figures(name, document['lines'])}\n\n{_differences(document['differences'])}"
+    lines, differences = document["lines"], document["differences"]
+    both = product(RATES, METHODS_HERE)
+    chosen = {test["decay"] for one in both for test in tested(lines, *one, None)}
+    shown = [one for one in differences if one["decay"] is None or one["decay"] in chosen]
+    shown.sort(key=lambda one: one["batch"])
+    return f"{_figures(name, lines)}\n\n{_differences(shown)}"
 
 
 def _figures(name: str, lines: list[Line]) -> str:

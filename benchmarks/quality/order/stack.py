@@ -184,7 +184,8 @@ class Stack:
         for part, weight in groups:
             logits = scores.detach()[:, :, part] - log_q[:, None, part]
             starts = self._uniforms(size, place, torch.float32)
-            times = picks_at(logits.softmax(dim=2), draws, starts[:, :, None])
+            weights = logits.softmax(dim=2).flatten(0, 1)
+            times = picks_at(weights, draws, starts.view(-1, 1)).view(logits.shape)
             some = scores[:, :, part].flatten(0, 1)
             total = total + weight * softmax(positive.flatten(), some, times.flatten(0, 1))
             counts.append(times.sum(dim=1, dtype=torch.float64).long())
