@@ -115,7 +115,8 @@ class Tower(nn.Module):
         self.layers.train(learns)
         rows = sums.flatten(0, -2)
         if not learns or self.rows_at_once is None or len(rows) <= self.rows_at_once:
-            return self.layers(rows).view(sums.shape)
+            vectors: Tensor = self.layers(rows)
+            return vectors.view(sums.shape)
         parts = rows.split(self.rows_at_once)
         return torch.cat([self._vectors_of(part) for part in parts]).view(sums.shape)
 
@@ -177,7 +178,7 @@ class Residual(nn.Sequential):
         )
 
     def forward(self, sums: Tensor) -> Tensor:
-        vectors: Tensor = sums + super().forward(sums)
+        vectors: Tensor = sums + super().forward(sums)  # type: ignore[no-untyped-call]
         return vectors
 
 
