@@ -40,7 +40,10 @@ def picks_at(weights: Tensor, draws: int, start: Tensor) -> Tensor:
     total = ends[..., -1:]
     scale = torch.where(total > 0, draws / total, 0.0)
     reached = ends.mul_(scale).add_(start).floor_().clamp_(max=draws)
-    return reached.diff(dim=-1, prepend=torch.zeros_like(start))
+    times = torch.empty_like(reached)
+    times[..., :1] = reached[..., :1]
+    torch.sub(reached[..., 1:], reached[..., :-1], out=times[..., 1:])
+    return times
 
 
 def multinomial(
