@@ -117,7 +117,11 @@ def load(name: str) -> Dataset:
     n = int(arrays["n"])
     train, validation, test = (
         Interactions(
-            torch.from_numpy(arrays[f"{s}_o"]), torch.from_numpy(arrays[f"{s}_c"]), None, n
+            torch.from_numpy(arrays[f"{s}_o"]),
+            torch.from_numpy(arrays[f"{s}_c"]),
+            None,
+            n,
+            torch.from_numpy(arrays[f"{s}_t"]) if f"{s}_t" in arrays else None,
         )
         for s in ("train", "validation", "test")
     )
