@@ -23,6 +23,7 @@ import json
 import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import fields, replace
 from functools import cache
@@ -190,13 +191,18 @@ def result_of(job: Job, budget: float) -> dict[str, Any]:
 
 
 def fit(
-    job: Job, data: Dataset, settings: dict[str, Any], steps: int | None, budget: float
+    job: Job,
+    data: Dataset,
+    settings: dict[str, Any],
+    steps: int | None,
+    budget: float,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[History, str]:
     """A fit on equal terms, and what stopped it; after ``steps`` it stops anyway."""
     recipe, run = METHODS[job.method], start(data, job.seed, SELECTED_BY)
-    history, stopped_by, began = History(steps=steps), "", time.perf_counter()
+    history, stopped_by, began = History(steps=steps), "", clock()
     for step in recipe.fit(data, recipe.config(**settings), run):
-        late = time.perf_counter() - began > budget and not recipe.self_tuning
+        late = clock() - began > budget and not recipe.self_tuning
         if step.whole:
             scored = run.validate is not None and step.model is not None and not recipe.self_tuning
             history.note(step, run.validate(step.model) if scored else None)
