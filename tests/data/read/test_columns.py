@@ -81,6 +81,13 @@ def test_two_columns_are_query_and_candidate_in_their_order() -> None:
             "it has a, b, c; use --query-column NAME and --candidate-column NAME",
         ),
         (
+            "anna,tea,3",
+            {},
+            "cannot tell which columns of t.csv are the query and the candidate",
+            "it has anna, tea, 3; use --query-column NAME and --candidate-column NAME, and "
+            "--no-header if this is a row",
+        ),
+        (
             "user,b,c",
             {},
             "cannot tell which column of t.csv is the candidate",

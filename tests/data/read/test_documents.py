@@ -34,6 +34,21 @@ def test_table_of_text(mark: str, tmp_path: Path) -> None:
     assert pairs_of(data) == expected_pairs()
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["<c++><node.js>", "<c++>", ""],
+        ["['c++', 'node.js']", "['c++']", "[]"],
+        ['["c++","node.js"]', " [c++] ", "[ ]"],
+    ],
+)
+def test_texts_that_are_lists(labels: list[str]) -> None:
+    table = pl.DataFrame({"id": ["a", "b", "c"], "text": ["x", "y", "z"], "labels": labels})
+    assert pairs_of(prepare(table, format="texts")) == {"a": {"c++", "node.js"}, "b": {"c++"}}
+    odd = table.with_columns(labels=pl.Series(["<c++>", "c", "d"]))
+    assert pairs_of(prepare(odd, format="texts"))["a"] == {"<c++>"}
+
+
 def test_lists_of_labels(tmp_path: Path) -> None:
     for path in (as_parquet(tmp_path / "d.parquet"), documents(tmp_path / "d.jsonl")):
         data = prepare(path, format="texts")

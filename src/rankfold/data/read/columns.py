@@ -43,7 +43,8 @@ def choose_columns(names: Sequence[str], columns: PairColumns, table: str) -> Pa
         raise UserError(
             f"cannot tell which {which} of {table} {verb} the {' and the '.join(missing)}",
             hint=f"{listing(names)}; use "
-            + " and ".join(f"--{role}-column NAME" for role in missing),
+            + " and ".join(f"--{role}-column NAME" for role in missing)
+            + (", and --no-header if this is a row" if any(map(_is_number, names)) else ""),
         )
     if chosen["query"] == chosen["candidate"]:
         raise UserError(
@@ -88,7 +89,7 @@ def is_header(words: Sequence[str]) -> bool:
 
 def check_header(names: Sequence[str], file: str, hint: str) -> None:
     """A UserError if a first line holds numbers only: it is a row, not a header."""
-    if all(re.fullmatch(r"-?\d+(\.\d*)?", name) for name in names):
+    if all(map(_is_number, names)):
         numbers = ",".join(names[:MAX_NAMES_SHOWN])
         raise UserError(f"the first line of {file} has no column names: {numbers}", hint=hint)
 
@@ -120,6 +121,10 @@ def _unnumbered(name: str) -> str | None:
     """A name without its place; None if it has none."""
     match = re.fullmatch(r"(.*) \[column \d+\]", name, re.DOTALL)
     return None if match is None else match[1]
+
+
+def _is_number(name: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d*)?", name) is not None
 
 
 def check_names(names: Sequence[str], table: str) -> None:

@@ -98,6 +98,7 @@ def read_documents(
 
 def _stack(parts: Sequence[pl.DataFrame], separator: str | None) -> pl.DataFrame:
     """All documents, their labels as lists; keys of different types become text."""
+    listed = None if separator else _detect_lists(parts)
     mark = separator or _detect_separator(parts)
     if len({_NUMBER in part.columns for part in parts}) > 1:
         raise UserError(
@@ -106,8 +107,28 @@ def _stack(parts: Sequence[pl.DataFrame], separator: str | None) -> pl.DataFrame
         )
     text = pl.col("labels").str
     split = text.split(mark) if mark else text.extract_all(r"\S+")
+    if listed is not None:
+        split = text.extract_all(listed).list.eval(pl.element().str.strip_chars(" <>[]'\""))
     frames = [p.with_columns(split) if p["labels"].dtype == pl.String else p for p in parts]
     return concat_frames(frames).rename({_NUMBER: "key"}, strict=False)
+
+
+_LISTS = {  # how every text of labels is written, and how each label is
+    r"^(<[^<>]+>)+$": r"<[^<>]+>",  # <a><b>
+    r"^\[[^\[\]]*\]$": r"'[^']*'|\"[^\"]*\"|[^\[\],'\"]+",  # ['a', "b"]
+}
+
+
+def _detect_lists(parts: Sequence[pl.DataFrame]) -> str | None:
+    """The pattern of a label, where all labels of a column are between such marks."""
+    texts = [
+        part["labels"].str.strip_chars() for part in parts if part["labels"].dtype == pl.String
+    ]
+    filled = [text.filter(text.is_not_null() & (text != "")) for text in texts]
+    if not any(map(len, filled)):
+        return None
+    fits = (one for one in _LISTS if all(text.str.contains(one).all() for text in filled))
+    return next((_LISTS[pattern] for pattern in fits), None)
 
 
 def _detect_separator(parts: Sequence[pl.DataFrame]) -> str | None:
