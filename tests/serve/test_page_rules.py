@@ -18,12 +18,12 @@ COLOURS = ("red", "blue", "green")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     home = tmp_path_factory.mktemp("rules")
     pairs = [(f"q{q}", f"c{c:02}") for q in range(40) for c in range(q % 4, 36, 4) if (q + c) % 5]
-    items = [(f"c{c:02}", COLOURS[c % 3], float(c)) for c in range(36)]
+    items = [(f"c{c:02}", COLOURS[c % 3], float(c), c % 2) for c in range(36)]
     with browsing() as window:
         data = rf.prepare(
             pl.DataFrame(pairs, schema=["query", "candidate"], orient="row"),
             candidate_features=pl.DataFrame(
-                items, schema=["candidate", "colour", "price"], orient="row"
+                items, schema=["candidate", "colour", "price", "in stock"], orient="row"
             ),
         )
         rf.fit("rg2", data, width=8).save(home / "shop")
@@ -50,8 +50,12 @@ def set_to(page: Browser, name: str, value: str) -> None:
 def test_a_condition_filters_and_stays_in_the_address(page: Browser) -> None:
     page.size(1280)
     page.open("/?query=q1")
-    assert "colour" in page.js("return document.querySelector('#where-help').textContent")
+    help_text = str(page.js("return document.querySelector('#where-help').textContent"))
+    assert '"in stock"' in help_text
     assert found(page) == expected(page)
+    example = help_text.partition("such as ")[2].partition(". Columns")[0]
+    set_to(page, "where", example)
+    assert found(page) == expected(page, where=example) != []
     set_to(page, "where", "colour = 'red' and price < 20")
     assert found(page) == expected(page, where="colour = 'red' and price < 20")
     assert {int(key[1:]) % 3 for key in found(page)} == {0}

@@ -85,10 +85,13 @@ function setUpForms() {
 
 /** The columns to filter by, with an example of each. */
 function filterHelp(columns) {
-  const example = ({ name, levels }) => (levels?.length ? `${name} = '${levels[0]}'` : `${name} < 20`);
+  const written = (name) =>
+    /^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
+  const example = ({ name, levels }) =>
+    levels?.length ? `${written(name)} = '${levels[0].replaceAll("'", "''")}'` : `${written(name)} < 20`;
   const some = ["number", "text"].map((type) => columns.find((one) => one.type === type)).filter(Boolean);
   return `A condition in SQL, such as ${some.map(example).join(" and ")}. Columns: ${columns
-    .map(({ name }) => name)
+    .map(({ name }) => written(name))
     .join(", ")}.`;
 }
 
