@@ -181,3 +181,25 @@ def test_the_tests_of_the_reliability_page_exist() -> None:
     named = re.findall(r"`(\w+/[\w/]*test_\w+\.py)`", page)
     assert len(named) > 10
     assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
+
+
+SHELL_ONLY = ("guide/deploy.md", "tutorials/machines.md", "concepts/scale.md")  # scripts, torchrun
+NOT_IN_PYTHON = ("--card", "--track", "--import")
+COMMANDS_OF_BOTH = (
+    "prepare|fit|evaluate|search|predict|tune|compare|blend|export|add|extend|diagnose"
+)
+
+
+@pytest.mark.parametrize("folder", ["guide", "tutorials", "concepts", "methods"])
+def test_commands_stand_beside_their_python(folder: str, parts: dict[str, Any]) -> None:
+    """A block of commands that Python has too is one of two tabs."""
+    alone = [
+        f"{path.name}:{block.first}"
+        for path in sorted((DOCS / folder).glob("*.md"))
+        if f"{folder}/{path.name}" not in SHELL_ONLY
+        for block in parts["blocks"].read_blocks(path.read_text(encoding="utf-8"))
+        if block.language == "sh" and not block.indent
+        if re.match(rf"rankfold ({COMMANDS_OF_BOTH}) ", block.text)
+        if not any(option in block.text for option in NOT_IN_PYTHON)
+    ]
+    assert alone == []
