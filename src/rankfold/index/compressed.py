@@ -22,7 +22,7 @@ from rankfold.index.filter import Approximate
 from rankfold.index.inverted import checked_lists, faiss_scan, point_reader, rescore
 from rankfold.index.kind import Saved
 from rankfold.index.lists import Lists, Probing, Scan
-from rankfold.index.recall import first, lower_bound, recalls
+from rankfold.index.recall import lower_bound, recalls
 from rankfold.kernels.threads import n_threads
 from rankfold.types import TopK
 
@@ -165,7 +165,7 @@ def choose_efforts(
         factors = [times for times in RESCORE_FACTORS if depth * times <= _MAX_RESCORED]
         for rescored in (depth * times for times in factors):
             ids = _by_codes(codes, queries, probing, rescored)
-            recall = recalls(rescore(candidates, queries, ids, depth), first(truth, depth))
+            recall = recalls(rescore(candidates, queries, ids, depth), truth.first(depth))
             best = max(best, float(recall.mean()))
             if lower_bound(recall) >= target:
                 efforts.append(Effort(probing, rescored, float(recall.mean())))

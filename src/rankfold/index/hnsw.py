@@ -12,7 +12,7 @@ from rankfold.index.exact import Exact
 from rankfold.index.faiss_files import faiss, open_mapped, unreachable_recall, write_to
 from rankfold.index.filter import FETCH_DEPTHS, Approximate
 from rankfold.index.kind import Saved
-from rankfold.index.recall import first, lower_bound, recalls
+from rankfold.index.recall import lower_bound, recalls
 from rankfold.kernels.threads import n_threads
 from rankfold.types import TopK
 
@@ -103,7 +103,7 @@ def choose_efforts(graph: Any, exact: Exact, queries: Tensor, target: float) -> 
     for depth in depths:
         ef_search = max(ef_search, depth)
         while True:
-            recall = recalls(walk(graph, queries, depth, ef_search), first(truth, depth))
+            recall = recalls(walk(graph, queries, depth, ef_search), truth.first(depth))
             best, enough = max(best, float(recall.mean())), lower_bound(recall) >= target
             if enough or ef_search == MAX_EF_SEARCH:
                 break

@@ -35,14 +35,9 @@ def measure(
     """The mean recall at 1, 10 and 100 results."""
     truth = exact.search(queries, max(RECALL_DEPTHS), exclude)
     by_depth = {
-        k: recalls(index.search(queries, k, exclude), first(truth, k)) for k in RECALL_DEPTHS
+        k: recalls(index.search(queries, k, exclude), truth.first(k)) for k in RECALL_DEPTHS
     }
     return {str(k): round(float(values.mean()), 4) for k, values in by_depth.items()}
-
-
-def first(results: TopK, k: int) -> TopK:
-    """The best k results."""
-    return TopK(results.ids[:, :k], results.scores[:, :k])
 
 
 def split_halves(queries: Tensor, seed: int) -> tuple[Tensor, Tensor]:

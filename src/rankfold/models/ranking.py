@@ -280,7 +280,7 @@ def _rank(
         ranking = _in_keys(ranker.candidates, *part, given)
         rankings.append(replace(ranking, probabilities=own_chances))
     if first.explain:
-        top = TopK(top.ids[:, : first.k], top.scores[:, : first.k])
+        top = top.first(first.k)
         explanations = explain(ranker, first.by, inputs, top, first.explain)
         rankings = [replace(rankings[0], explanations=explanations)]
     return rankings

@@ -74,7 +74,7 @@ def by_rules(
         rows = ranker.candidates.find(list(rules.pin))
         top, n_pinned = _pinned(find, top, rows[rows >= 0], filter, amounts)
     if not chooses:
-        return _first(top, k)
+        return top.first(k)
     return choose(ranker, top, k, rules, n_pinned)
 
 
@@ -129,7 +129,7 @@ def _boosted(
         top = find(depth, Filter(filter.exclude, allow), include_seen)
         parts.append(TopK(top.ids, top.scores + value.to(top.scores)))
     ids, scores = zip(*parts, strict=True)
-    return _first(_sorted(torch.cat(ids, dim=1), torch.cat(scores, dim=1)), depth)
+    return _sorted(torch.cat(ids, dim=1), torch.cat(scores, dim=1)).first(depth)
 
 
 def _sorted(ids: Tensor, scores: Tensor) -> TopK:
@@ -138,10 +138,6 @@ def _sorted(ids: Tensor, scores: Tensor) -> TopK:
     ids, scores = ids.gather(1, by_id), scores.gather(1, by_id)
     order = scores.argsort(dim=1, descending=True, stable=True)
     return TopK(ids.gather(1, order), scores.gather(1, order))
-
-
-def _first(top: TopK, k: int) -> TopK:
-    return TopK(top.ids[:, :k], top.scores[:, :k])
 
 
 # ---------------------------------------------------------------------------------- pins

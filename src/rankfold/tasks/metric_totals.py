@@ -190,8 +190,7 @@ class SetTally:
             return
         known = None if self.texts is None else self.texts.counts()[rows] > 0
         for k, counts in self.counts.items():
-            first = TopK(top.ids[:, :k], top.scores[:, :k])
-            ids = passing(first, self.thresholds, known).ids.cpu()
+            ids = passing(top.first(k), self.thresholds, known).ids.cpu()
             counts += torch.stack(count_sets(ids, truth))
 
     def values(self, comm: Comm) -> dict[str, float]:

@@ -146,6 +146,10 @@ class TopK(NamedTuple):
     ids: Tensor  # [B, K] int64, -1 pads
     scores: Tensor  # [B, K], -inf pads
 
+    def first(self, k: int) -> TopK:
+        """The best k of each list."""
+        return TopK(self.ids[:, :k], self.scores[:, :k])
+
 
 class Index(Protocol):
     """Finds the best candidates by inner product; used by one thread at a time."""
