@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from rankfold.distributed.collectives import SINGLE_PROCESS, count_over_ranks, uniforms
-from rankfold.types import Comm, Interactions, OwnRows, Texts
+from rankfold.types import Comm, Interactions, OwnRows, Texts, offsets_of
 
 _GRAM, _SHORTEST = 4, 3  # characters of an n-gram, and of a word that has any
 MAX_GATHERED_PAIRS = 2**22  # of all processes, counted at a time
@@ -102,14 +101,14 @@ def character_grams(words: Sequence[str]) -> Interactions:
         own = sorted({marked[start : start + _GRAM] for start in starts})
         ids += [numbers.setdefault(gram, len(numbers)) for gram in own]
         counts.append(len(own))
-    offsets = pad(torch.tensor(counts, dtype=torch.int64).cumsum(0), (1, 0))
+    offsets = offsets_of(torch.tensor(counts, dtype=torch.int64))
     return Interactions(offsets, torch.tensor(ids, dtype=torch.int32), None, len(numbers))
 
 
 def with_grams(texts: Texts, grams: Interactions) -> Texts:
     """The n-grams of the words of each text in place of the words."""
     own = grams.select(texts.tokens.long())
-    ends = pad(own.counts().cumsum(0), (1, 0))
+    ends = offsets_of(own.counts())
     return Texts(ends[texts.offsets], own.candidates)
 
 
@@ -166,7 +165,7 @@ def with_pairs(texts: Texts, pairs: Tensor, n_tokens: int) -> Texts:
 
 def _offsets(owners: Tensor, n: int) -> Tensor:
     """The offsets of n texts, from the text of each token."""
-    return pad(torch.bincount(owners, minlength=n).cumsum(0), (1, 0))
+    return offsets_of(torch.bincount(owners, minlength=n))
 
 
 def _pairs(texts: Texts, n_tokens: int) -> tuple[Tensor, Tensor]:

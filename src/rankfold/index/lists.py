@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from rankfold.types import offsets_of
+
 LIST_FACTOR = 1.6  # times N^(2/3) lists; half as many build faster but read up to 1.4 times as much
 MAX_LISTS = 2**17  # all are ranked for the measured queries
 _POINTS_PER_LIST = 16  # for k-means; twice as many save 5 % of reading
@@ -263,7 +265,7 @@ def _describe(candidates: Tensor, order: Tensor, sizes: Tensor) -> Lists:
     squares = torch.cat([b.float().square().sum(dim=1, keepdim=True) for b in blocks])
     variances = _means(squares, order, sizes)[:, 0] - centres.square().sum(dim=1)
     spreads = (variances / max(centres.shape[1], 1)).clamp(min=0).sqrt()
-    return Lists(centres, spreads, torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]), order)
+    return Lists(centres, spreads, offsets_of(sizes), order)
 
 
 def _no_lists(candidates: Tensor) -> Lists:

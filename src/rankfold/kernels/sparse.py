@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from rankfold.kernels.threads import in_threads, n_threads
-from rankfold.types import Interactions, from_pairs
+from rankfold.types import Interactions, from_pairs, offsets_of
 
 PAIR_BYTES = 32  # allocated for each pair during a transpose
 
@@ -111,7 +111,7 @@ def transposed(rows: Interactions, memory_budget: int) -> Interactions:
     if rows.n_pairs <= most or rows.candidates.device.type != "cpu":
         return rows.transpose()
     counts = rows.candidate_counts()
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    offsets = offsets_of(counts)
     queries = in_file((rows.n_pairs,), rows.candidates.dtype)
     grades = None if rows.grades is None else in_file((rows.n_pairs,), rows.grades.dtype)
     columns = Interactions(offsets, queries, grades, rows.n_queries)

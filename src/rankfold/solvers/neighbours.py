@@ -22,7 +22,7 @@ from torch import Tensor
 from rankfold.distributed.collectives import SINGLE_PROCESS
 from rankfold.kernels.sparse import blocks, csr, transposed
 from rankfold.kernels.threads import in_threads
-from rankfold.types import Comm, Interactions
+from rankfold.types import Comm, Interactions, offsets_of
 
 MIN_PRODUCTS, PRODUCTS_PER_PAIR = 2**28, 16  # the larger bound applies
 _PRODUCT_BYTES = 64  # allocated for each product of a block, at most
@@ -147,7 +147,7 @@ def thinned(
     counts = torch.cat([part.counts() for part in parts])
     candidates = torch.cat([part.candidates for part in parts])
     grades = None if rows.grades is None else torch.cat([part.all_grades() for part in parts])
-    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    offsets = offsets_of(counts)
     return Interactions(offsets, candidates, grades, rows.n_candidates), weight
 
 
@@ -193,7 +193,7 @@ def _chunked(rows: Interactions, length: int) -> _Chunks:
         grades = None if rows.grades is None else rows.grades[:, None]
         return _Chunks(rows.counts(), rows.offsets, rows.candidates[:, None], grades)
     counts = (rows.counts() + length - 1) // length
-    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    offsets = offsets_of(counts)
     shape = int(offsets[-1]), length
     candidates = rows.candidates.new_full(shape, rows.n_candidates)
     grades = None if rows.grades is None else rows.grades.new_zeros(shape)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from rankfold.distributed.collectives import SINGLE_PROCESS
@@ -18,7 +17,7 @@ from rankfold.kernels.sparse import blocks, row_sums
 from rankfold.kernels.threads import summed
 from rankfold.objectives.quadratic import Half
 from rankfold.solvers.shards import Group, Shards
-from rankfold.types import Comm, Interactions
+from rankfold.types import Comm, Interactions, offsets_of
 
 BLOCK_ENTRIES = {"cpu": 2**19}  # of a block of vectors: a few blocks fit a CPU's cache
 _BLOCK_PAIRS = 2**16  # of a block on a CPU, for the same reason
@@ -100,7 +99,7 @@ class LocalPairs(NamedTuple):
     def blocks(self, others: Tensor) -> Iterator[tuple[slice, "Pairs"]]:
         """Blocks that fit a CPU's cache, by the pairs of all processes together."""
         counts = self.counts()
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        offsets = offsets_of(counts)
         most = _MAX_BLOCK
         if others.device.type == "cpu":
             most = min(max(int(offsets[-1]) // _MIN_BLOCKS, _MIN_BLOCK_PAIRS), _BLOCK_PAIRS)

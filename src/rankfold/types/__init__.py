@@ -26,6 +26,7 @@ from rankfold.types.data import Side as Side
 from rankfold.types.data import SplitName as SplitName
 from rankfold.types.data import Texts as Texts
 from rankfold.types.data import from_pairs as from_pairs
+from rankfold.types.data import offsets_of as offsets_of
 from rankfold.types.data import to_tensors as to_tensors
 from rankfold.types.methods import Allow as Allow
 from rankfold.types.methods import Batch as Batch

@@ -40,7 +40,7 @@ class Tensors:
         common = set.intersection(*map(set, parts))
         joined: dict[str, Any] = {n: torch.cat([part[n] for part in parts]) for n in common}
         if isinstance(self, Lists):
-            joined["offsets"] = _offsets(torch.cat([part["offsets"].diff() for part in parts]))
+            joined["offsets"] = offsets_of(torch.cat([part["offsets"].diff() for part in parts]))
         return replace(self, **dict.fromkeys(parts[0]) | joined)
 
     def _each(self, change: Callable[[Tensor], Tensor], **others: Any) -> Self:
@@ -84,7 +84,7 @@ class Lists(Tensors):
             return self.part(int(rows), int(rows) + 1)  # a request for one query is common
         starts = self.offsets[rows]
         counts = self.offsets[rows + 1] - starts
-        offsets = _offsets(counts)
+        offsets = offsets_of(counts)
         shift = torch.repeat_interleave(starts - offsets[:-1], counts)
         places = torch.arange(len(shift), device=shift.device) + shift
         return self._each(lambda entries: entries[places], offsets=offsets)
@@ -96,7 +96,8 @@ class Lists(Tensors):
         return self._each(lambda entries: entries[first:last], offsets=offsets - first)
 
 
-def _offsets(counts: Tensor) -> Tensor:
+def offsets_of(counts: Tensor) -> Tensor:
+    """Where lists of these lengths [n] start, one after another, and where the last ends."""
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
@@ -145,14 +146,14 @@ class Interactions(Lists):
 
     def keep(self, kept: Tensor) -> Interactions:
         """The pairs where ``kept`` [nnz] is true. All rows stay."""
-        before = torch.nn.functional.pad(kept.cumsum(0), (1, 0))  # kept pairs before each pair
+        before = offsets_of(kept)  # kept pairs before each pair
         return self._each(lambda pairs: pairs[kept], offsets=before[self.offsets])
 
     def transpose(self) -> Interactions:
         """The same grades, candidates by queries."""
         order = torch.argsort(self.candidates, stable=True)
         rows = replace(self, candidates=self.query_of_pair(), n_candidates=self.n_queries)
-        return rows._each(lambda pairs: pairs[order], offsets=_offsets(self.candidate_counts()))
+        return rows._each(lambda pairs: pairs[order], offsets=offsets_of(self.candidate_counts()))
 
     def union(self, other: Interactions) -> Interactions:
         """The pairs of both. A pair in both has its grade and its time from ``other``.
@@ -186,7 +187,7 @@ def from_pairs(
 ) -> Interactions:
     """CSR of pairs that are sorted by query, then candidate, without repeats."""
     n_queries, n_candidates = shape
-    offsets = _offsets(torch.bincount(queries, minlength=n_queries))
+    offsets = offsets_of(torch.bincount(queries, minlength=n_queries))
     dtype = torch.int32 if n_candidates < 2**31 and n_queries < 2**31 else torch.int64
     return Interactions(offsets, candidates.to(dtype), grades, n_candidates, times)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rankfold.errors import UserError
 from rankfold.models.search import Filter, ranks_by_text
-from rankfold.types import Interactions, Key, Texts, TopK, from_pairs, kept_histories
+from rankfold.types import Interactions, Key, Texts, TopK, from_pairs, kept_histories, offsets_of
 
 if TYPE_CHECKING:
     from rankfold.models.ranker import Ranker
@@ -200,7 +200,7 @@ def _parts_of_words(ranker: Ranker, texts: Texts, ids: Tensor) -> Tensor:
 
 def _cut(texts: Texts, kept: Tensor) -> Texts:
     """A text for each row of ``kept`` [n, tokens], with these tokens of one text."""
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), kept.sum(dim=1).cumsum(0)])
+    offsets = offsets_of(kept.sum(dim=1))
     places = kept.nonzero()[:, 1]
     weights = None if texts.weights is None else texts.weights[places]
     return Texts(offsets, texts.tokens[places], weights)

@@ -26,7 +26,7 @@ from rankfold.tasks.metric_totals import score
 from rankfold.training import checkpoint
 from rankfold.training.checkpoint import Checkpoint
 from rankfold.training.early_stopping import History, timed
-from rankfold.types import Dataset, Graded, Interactions, Model, Run
+from rankfold.types import Dataset, Graded, Interactions, Model, Run, offsets_of
 
 _OF_PAIRS = ("candidates_of_queries", "grades_of_queries")  # tensors with a row per pair
 _Validate = Callable[[Model], float]
@@ -212,7 +212,7 @@ def gather_model(model: Model, plan: FitPlan) -> Model:
     if "offsets" in tensors:  # those of each rank count from 0
         sizes = _all_rows(tensors["offsets"].diff(), plan, on_all=False)
         if plan.comm.rank == 0:
-            tensors["offsets"] = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+            tensors["offsets"] = offsets_of(sizes)
     for name, tensor in tensors.items():
         divided = _is_divided(name, tensor, plan)
         if name in (*plan.method.per_query, *_OF_PAIRS) or divided:
