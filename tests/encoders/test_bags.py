@@ -3,12 +3,14 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from rankfold.encoders.bag_encoder import BagEncoder, unit
 from rankfold.encoders.bags import (
@@ -162,3 +164,17 @@ def test_grams_of_words_stand_beside_the_words() -> None:
     assert squares == pytest.approx([1, 0, 1])
     first = both.part(0, 1)
     assert first.weights[first.tokens < 3].square().sum().item() == pytest.approx(0.5)
+
+
+def test_unit_vectors_and_their_gradients_are_those_of_normalize() -> None:
+    rng = torch.Generator().manual_seed(0)
+    start = torch.randn(5, 3, generator=rng, dtype=torch.float64)
+    start[1], start[2] = 0, start[2] * 1e-8  # shorter than the smallest norm
+    wanted = torch.randn(5, 3, generator=rng, dtype=torch.float64)
+    results, gradients = [], []
+    for of in (unit, partial(normalize, dim=-1, eps=1e-6)):
+        vectors = start.clone().requires_grad_()
+        results.append(of(vectors))
+        gradients.append(torch.autograd.grad(results[-1], vectors, wanted)[0])
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*gradients)

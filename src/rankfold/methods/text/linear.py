@@ -13,6 +13,7 @@ from time import perf_counter
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rankfold.config import setting
 from rankfold.kernels.sparse import row_sums
@@ -39,12 +40,12 @@ _ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 _RARE_WEIGHTS = (0.0, 0.25, 0.5, 1.0)
 _DEFAULT_ALPHA, _DEFAULT_RARE_WEIGHT = 0.5, 0.5  # without validation
 _MOST_QUERIES = 3000  # of validation, that the mix is chosen on
-_MOST_LABELS = 256  # in a block
+_MOST_LABELS = 64  # in a block: its matrices stay in the cache
 _BLOCK_NUMBERS = 2**25  # of the largest matrix of a block
 _FREQUENT = 10  # texts; candidates with fewer are rare
 NO_CLASSIFIER = -30.0  # bias: a chance of 0
-_DRAWN = 2**10  # texts drawn for a block
-_HARDEST = 20  # texts per candidate that join after the first search
+_DRAWN = 2**9  # texts drawn for a block
+_HARDEST = 10  # texts per candidate that join after the first search
 
 
 class Config(nearby.Config):
@@ -260,11 +261,15 @@ class Learner:
 
     def hardest(self, rows: SparseRows, a: Tensor, signs: Tensor) -> Tensor:
         """The texts of other candidates with the largest margins above -1."""
-        places = torch.full((self.n_words,), -1, device=a.device)
+        weights = pad(rows.weights(a), (0, 0, 0, 1))  # zeros for other words
+        places = torch.full((self.n_words,), len(rows.names), device=a.device)
         places[rows.names] = torch.arange(len(rows.names), device=a.device)
-        words = places[self.rows.candidates.long()]
-        known = replace(self.rows, candidates=words, n_candidates=len(rows.names)).keep(words >= 0)
-        margins = row_sums(known, rows.weights(a), known.grades).add_(a.sum(dim=0))
+        words = replace(
+            self.rows,
+            candidates=places[self.rows.candidates.long()],
+            n_candidates=len(weights),
+        )
+        margins = row_sums(words, weights, words.grades).add_(a.sum(dim=0))
         best = margins.masked_fill_(signs >= 0, -torch.inf).topk(
             min(_HARDEST, len(margins)), dim=0, sorted=False
         )

@@ -236,7 +236,7 @@ def test_validation_chooses_the_popularity_weight(wanted: int) -> None:
     judged = replace(samples.run(), judge=Wanting(wanted))
     chosen, tried = mix.choose_mix(done, SiameseConfig(width=4), corpus, judged)
     assert (chosen.popularity_weight > 0) == (wanted == 5)
-    assert len(tried) == 24
+    assert len(tried) == 29
     assert max(each["score"] for each in tried) == 1.0
 
 

@@ -10,11 +10,11 @@ from rankfold.errors import UserError
 from rankfold.types import Comm, Interactions, Start
 
 SMALLEST_BATCH, _LARGEST_BATCH = 256, 1024  # documents, where batch_size is open
-BASE_LR = 0.005  # learning rate of the smallest batch
+BASE_LR = 0.01  # learning rate of a batch of this size or more; smaller ones have less
 _MIN_PAIR_COUNT, _MIN_PAIR_COUNT_OF_MANY = 5, 2  # with fewer and with more documents than:
 _MANY_DOCUMENTS = 250_000
 _EPOCHS_FROM_MODEL = 2
-_JOINT_EPOCHS, _MOST_JOINT_EPOCHS, _JOINT_STEPS = 4, 8, 350
+_JOINT_EPOCHS, _MOST_JOINT_EPOCHS, _JOINT_STEPS = 4, 12, 200
 
 
 class ModulesConfig(Settings):
@@ -25,14 +25,12 @@ class ModulesConfig(Settings):
         None, at_least=0, help="count from which token pairs are tokens; 0: never; none: 5 or 2"
     )
     vectors: str | None = setting(None, help="file of word vectors (fastText .vec) to start from")
-    encoder_epochs: int | None = setting(
-        None, at_least=0, help="epochs of module I: the encoder alone; none: 1, from a model 0"
-    )
+    encoder_epochs: int = setting(0, at_least=0, help="epochs of module I: the encoder alone")
     classifier_epochs: int = setting(0, at_least=0, help="epochs of module III: refinements alone")
     joint_epochs: int | None = setting(
         None,
         at_least=0,
-        help="epochs of module IV: encoder and refinements; none: 4 to 8, from a model 2",
+        help="epochs of module IV: encoder and refinements; none: 4 to 12, from a model 2",
     )
     batch_size: int | None = setting(None, at_least=1, help="documents per batch; none: 256-1,024")
     lr: float | None = setting(None, above=0, help="initial learning rate; none: by batch size")
@@ -85,7 +83,7 @@ class SiameseConfig(EncoderConfig):
         "pool", help="pool: a batch shares one pool; hardest: hard negatives as in the paper"
     )
     temperature: float = setting(0.06, above=0, help="with a pool: cosines are divided by it")
-    pool: int = setting(2000, at_least=1, help="with a pool: its approximate size")
+    pool: int = setting(500, at_least=1, help="with a pool: its approximate size")
     refresh: int = setting(5, at_least=1, help="no pool, module I: epochs between searches")
     table: Literal["float32", "float16"] = setting(
         "float32", help="numbers of the candidates' vectors in the model; float16 halves them"
@@ -124,7 +122,7 @@ class ReleasedConfig(ModulesConfig):
 
     width: int = 300
     pairs_from: int | None = None  # never
-    encoder_epochs: int | None = 50
+    encoder_epochs: int = 50
     classifier_epochs: int = 20
     joint_epochs: int | None = 0  # open
     batch_size: int = 4095  # candidates in module I
@@ -149,12 +147,12 @@ def is_on_disk(config: ModulesConfig) -> bool:
 def fill_defaults(config: C, n_documents: int) -> C:
     """The settings with batch size, learning rate, epochs and pair count filled in.
 
-    A batch is 1/256 of the documents, from 256 to 1,024; the rate grows with the square root of
-    the batch. Few documents get more epochs, for 350 steps. Rare pairs of tokens help with many
-    documents and harm with few.
+    A batch is 1/256 of the documents, from 256 to 1,024; the rate of smaller ones falls with the
+    square root of their size. Few documents get more epochs, for 200 steps. Rare pairs of tokens
+    help with many documents and harm with few.
     """
     size = config.batch_size or min(_LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
-    rate = config.lr or BASE_LR * (size / SMALLEST_BATCH) ** 0.5
+    rate = config.lr or BASE_LR * min(1.0, size / SMALLEST_BATCH) ** 0.5
     pairs_from = config.pairs_from
     if is_on_disk(config):
         pairs_from = 0  # tokens are pieces of words, or rows of a table
@@ -166,14 +164,7 @@ def fill_defaults(config: C, n_documents: int) -> C:
         batches = -(-n_documents // (config.classifier_batch_size or size))
         epochs = max(_JOINT_EPOCHS, min(_MOST_JOINT_EPOCHS, -(-_JOINT_STEPS // max(1, batches))))
         epochs = _JOINT_EPOCHS if is_on_disk(config) else epochs
-    return replace(
-        config,
-        batch_size=size,
-        lr=rate,
-        pairs_from=pairs_from,
-        encoder_epochs=1 if config.encoder_epochs is None else config.encoder_epochs,
-        joint_epochs=epochs,
-    )
+    return replace(config, batch_size=size, lr=rate, pairs_from=pairs_from, joint_epochs=epochs)
 
 
 def from_model(config: SiameseConfig, start: Start) -> SiameseConfig:
@@ -190,6 +181,5 @@ def from_model(config: SiameseConfig, start: Start) -> SiameseConfig:
             f"a fit with encoder={config.encoder} cannot start from a model",
             hint=f"use encoder={' or '.join(BUILT_IN)}, or leave --from out",
         )
-    alone = 0 if config.encoder_epochs is None else config.encoder_epochs
     joint = _EPOCHS_FROM_MODEL if config.joint_epochs is None else config.joint_epochs
-    return replace(config, encoder_epochs=alone, joint_epochs=joint)
+    return replace(config, joint_epochs=joint)

@@ -282,7 +282,7 @@ class _PaperConfig(SiameseConfig):
 
     width: int = 300
     pairs_from: int | None = 5  # open
-    encoder_epochs: int | None = 20  # open
+    encoder_epochs: int = 20  # open
     classifier_epochs: int = 20
     joint_epochs: int | None = 0
     batch_size: int | None = 4096  # candidates in module I

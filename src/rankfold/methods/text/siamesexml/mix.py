@@ -36,11 +36,11 @@ from rankfold.types import Interactions, Model, Opened, Run, Side, Texts, TopK
 _MAX_QUERIES, _FEW_QUERIES = 3000, 500  # of validation, that the mix is chosen on:
 _MOST_SCORES = 2**28  # fewer with many candidates
 CLASSIFIER_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-_CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6)
+_CENTROID_WEIGHTS = (0.0, 0.1, 0.3, 0.6, 1.0)
 _POPULARITY_WEIGHTS = (0.0, 0.03, 0.06, 0.09, 0.12)
 _LINEAR_WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0)
 _NEIGHBOUR_WEIGHTS = (0.0, 0.2, 0.5, 1.0)
-_LINEAR_FACTORS = (1.0, 0.5, 2.0)
+_RARE_FACTORS, _MIDDLE_FACTORS = (1.0, 0.5, 2.0, 4.0), (1.0, 0.5, 2.0)
 _CLOSE = 0.003  # of the best: mixes that count as equal
 _QUERY_POPULARITY = 0.5  # queries' value in the popularity column; candidates' is divided by it
 _PRODUCT_BYTES = 2**26  # of the scores by one of the vectors, on a CPU
@@ -70,7 +70,7 @@ _ROUNDS: tuple[dict[str, tuple[float, ...]], ...] = (
     {"classifier_share": CLASSIFIER_SHARES, "centroid_weight": _CENTROID_WEIGHTS},
     {"popularity_weight": _POPULARITY_WEIGHTS, "linear_weight": _LINEAR_WEIGHTS},
     {"neighbour_weight": _NEIGHBOUR_WEIGHTS},
-    {"linear_rare": _LINEAR_FACTORS, "linear_middle": _LINEAR_FACTORS},
+    {"linear_rare": _RARE_FACTORS, "linear_middle": _MIDDLE_FACTORS},
 )
 _OF_WORDS = Mix._fields[3:]
 _DEFAULT_MIX = Mix(0.75, 0.0, 0.06)  # without validation
@@ -151,7 +151,7 @@ def choose_mix(
 ) -> tuple[Mix, list[dict[str, float]]]:
     """The best mix on validation, and the scores of all mixes that were tried.
 
-    Weights are tried in rounds, those of a round together, the others as chosen so far: about 60
+    Weights are tried in rounds, those of a round together, the others as chosen so far: about 70
     mixes instead of thousands. Given weights are kept.
     """
     given = {name: getattr(config, name) for name in Mix._fields}

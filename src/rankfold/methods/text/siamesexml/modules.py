@@ -118,7 +118,7 @@ class Siamese(nn.Module):
 def stages_of(config: ModulesConfig) -> list[Stage]:
     """The stages that have epochs, in the paper's order."""
     every = [
-        Stage("encoder", config.encoder_epochs or 0),
+        Stage("encoder", config.encoder_epochs),
         Stage("classifiers", config.classifier_epochs),
         Stage("joint", config.joint_epochs or 0),
     ]
