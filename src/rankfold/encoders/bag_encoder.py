@@ -30,7 +30,7 @@ class _Unit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vectors: Tensor) -> Tensor:
         norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp_(min=_MIN_NORM)
-        result = vectors / norms
+        result: Tensor = vectors / norms
         ctx.save_for_backward(result, norms)
         return result
 
@@ -40,7 +40,8 @@ class _Unit(torch.autograd.Function):
         result, norms = ctx.saved_tensors
         along = (gradient * result).sum(dim=-1, keepdim=True)
         along.masked_fill_(norms <= _MIN_NORM, 0.0)
-        return torch.addcmul(gradient, result, along, value=-1).div_(norms)
+        across: Tensor = torch.addcmul(gradient, result, along, value=-1).div_(norms)
+        return across
 
 
 def add_residual(

@@ -28,13 +28,13 @@ def test_settings_out_of_bounds_are_refused(name: str, value: Any) -> None:
 
 def test_open_settings_follow_the_number_of_documents() -> None:
     few = fill_defaults(SiameseConfig(), 1000)
-    assert (few.batch_size, few.lr, few.pairs_from, few.joint_epochs) == (256, 0.01, 5, 12)
+    assert (few.batch_size, few.lr, few.pairs_from, few.joint_epochs) == (256, 0.007, 5, 12)
     assert fill_defaults(SiameseConfig(), 20_000).joint_epochs == 4
     assert fill_defaults(SiameseConfig(), 10_000).joint_epochs == 5  # of 40 batches
     many = fill_defaults(SiameseConfig(), 250_000)
     assert (many.batch_size, many.pairs_from) == (976, 2)
     most = fill_defaults(SiameseConfig(), 10_000_000)
-    assert (most.batch_size, most.lr, most.pairs_from, most.joint_epochs) == (1024, 0.01, 2, 4)
+    assert (most.batch_size, most.lr, most.pairs_from, most.joint_epochs) == (1024, 0.007, 2, 4)
 
 
 @pytest.mark.parametrize("n_documents", [1000, 1_000_000])

@@ -10,7 +10,7 @@ from rankfold.errors import UserError
 from rankfold.types import Comm, Interactions, Start
 
 SMALLEST_BATCH, _LARGEST_BATCH = 256, 1024  # documents, where batch_size is open
-BASE_LR = 0.01  # learning rate of a batch of this size or more; smaller ones have less
+BASE_LR = 0.007  # learning rate of a batch of this size or more; smaller ones have less
 _MIN_PAIR_COUNT, _MIN_PAIR_COUNT_OF_MANY = 5, 2  # with fewer and with more documents than:
 _MANY_DOCUMENTS = 250_000
 _EPOCHS_FROM_MODEL = 2
