@@ -30,7 +30,7 @@ def test_open_settings_follow_the_number_of_documents() -> None:
     few = fill_defaults(SiameseConfig(), 1000)
     assert (few.batch_size, few.lr, few.pairs_from, few.joint_epochs) == (256, 0.007, 5, 12)
     assert fill_defaults(SiameseConfig(), 20_000).joint_epochs == 4
-    assert fill_defaults(SiameseConfig(), 10_000).joint_epochs == 5  # of 40 batches
+    assert fill_defaults(SiameseConfig(), 10_000).joint_epochs == 7  # of 40 batches
     many = fill_defaults(SiameseConfig(), 250_000)
     assert (many.batch_size, many.pairs_from) == (976, 2)
     most = fill_defaults(SiameseConfig(), 10_000_000)

@@ -14,7 +14,7 @@ BASE_LR = 0.007  # learning rate of a batch of this size or more; smaller ones h
 _MIN_PAIR_COUNT, _MIN_PAIR_COUNT_OF_MANY = 5, 2  # with fewer and with more documents than:
 _MANY_DOCUMENTS = 250_000
 _EPOCHS_FROM_MODEL = 2
-_JOINT_EPOCHS, _MOST_JOINT_EPOCHS, _JOINT_STEPS = 4, 12, 200
+_JOINT_EPOCHS, _MOST_JOINT_EPOCHS, _JOINT_STEPS = 4, 12, 270
 
 
 class ModulesConfig(Settings):
@@ -148,7 +148,7 @@ def fill_defaults(config: C, n_documents: int) -> C:
     """The settings with batch size, learning rate, epochs and pair count filled in.
 
     A batch is 1/256 of the documents, from 256 to 1,024; the rate of smaller ones falls with the
-    square root of their size. Few documents get more epochs, for 200 steps. Rare pairs of tokens
+    square root of their size. Few documents get more epochs, for 270 steps. Rare pairs of tokens
     help with many documents and harm with few.
     """
     size = config.batch_size or min(_LARGEST_BATCH, max(SMALLEST_BATCH, n_documents // 256))
