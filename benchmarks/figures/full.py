@@ -12,10 +12,7 @@ TEXT_SETS = ("yso-finna-en", "mdn-seealso", "mdn-one-way", "debian-seealso", "wo
 ORDINAL_SETS = ("fars", "retinamnist")
 _NOT_METHODS = ("diagnose", "paired")
 GRADED_ORDER = ("cba-trees", "trees", "lightgbm", "lightgbm-plain", "catboost", "cba", "ce", "fh")
-GRADED_ORDER += ("pauc", "eban", "fh-auc", "focal", "soft-label", "nnrank", "ddag", "mord")
-GRADED_ORDER += ("libauc-sopas", "libauc-sopa")
-GRADED_RATES = (0.001, 0.01, 0.05, 0.1)
-GRADED_GROUPS = {"judge": "judges", "development": "development sets", "table": "public sets"}
+GRADED_ORDER += ("pauc", "eban", "mord", "libauc-sopas", "libauc-sopa")
 STUDENT = 2.776  # 95 %, four degrees of freedom
 
 
@@ -89,51 +86,25 @@ def _rate(values: list[float]) -> str:
 
 
 def graded_table() -> str:
-    """Defaults on many sets: means by group, then TPR of each set at its rates."""
+    """Defaults on many sets: TPR at each rate, a star on the best and on ties with it."""
     result = load("quality/graded.json")
-    known = {method for one in result.values() for method in one["methods"]}
+    known = {
+        method for one in result.values() for found in one["rates"].values() for method in found
+    }
     methods = [method for method in GRADED_ORDER if method in known]
-    return "\n\n".join([*_graded_means(result, methods), _graded_sets(result, methods)])
-
-
-def _graded_means(result: dict[str, Any], methods: list[str]) -> list[str]:
-    """Differences to LightGBM: the mean over the sets of a group, and its standard error."""
-    parts = []
-    for group, words in GRADED_GROUPS.items():
-        sets = [one["methods"] for one in result.values() if one["group"] == group]
-        rows = []
-        for method in methods:
-            mine = [one[method] for one in sets if method in one and "lightgbm" in one]
-            if not mine:
-                continue
-            cells = []
-            for place in range(len(GRADED_RATES)):
-                away = [one["to_lightgbm"][place] for one in mine]
-                ahead, behind = sum(a[1] > 0 for a in away), sum(a[2] < 0 for a in away)
-                values = [a[0] for a in away]
-                error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-                cells.append(f"{mean(values):+.3f} ({error:.3f}), {ahead}:{behind}")
-            if method == "lightgbm":
-                cells = [short(mean(one["tpr"][k] for one in mine), 3) for k in range(4)]
-            seconds = mean(one["seconds"] for one in mine)
-            seeds = min(one["seeds"] for one in mine)
-            rows.append([method, str(len(mine)), str(seeds), *cells, f"{seconds:.0f}"])
-        head = [words, "sets", "seeds", *(f"at {short(rate, 3)}" for rate in GRADED_RATES), "CPU s"]
-        if rows:
-            parts.append(table(head, rows))
-    return parts
-
-
-def _graded_sets(result: dict[str, Any], methods: list[str]) -> str:
-    """A star on the best and on ties with it."""
+    seconds: dict[str, list[float]] = {method: [] for method in methods}
     rows = []
     for data, one in result.items():
-        for rate in one["rates"]:
-            place, cells = GRADED_RATES.index(rate), []
+        for rate, found in one["rates"].items():
+            cells = []
             for method in methods:
-                entry = one["methods"].get(method)
-                tied = entry is not None and entry["to_best"][place][2] >= 0
-                cells.append("" if entry is None else short(entry["tpr"][place], 3) + "*" * tied)
-            rows.append([data, f"{one['rows']['train']:,}", str(one["grades"]), short(rate, 3)])
-            rows[-1] += cells
-    return table(["data set", "rows", "grades", "rate", *methods], rows)
+                entry = found.get(method)
+                tied = entry is not None and entry["behind"][2] >= 0
+                cells.append("" if entry is None else short(entry["tpr"], 3) + "*" * tied)
+                if entry is not None:
+                    seconds[method].append(entry["seconds"])
+            size = f"{data}, {one['rows']['train']:,} rows, {one['grades']} grades"
+            rows.append([size, short(float(rate), 3), *cells])
+    shown = [f"{mean(seconds[method]):.0f}" if seconds[method] else "" for method in methods]
+    rows.append(["CPU seconds of a fit, mean", "", *shown])
+    return table(["data set", "rate", *methods], rows)
