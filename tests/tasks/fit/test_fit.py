@@ -213,7 +213,7 @@ def test_graded_data_is_refused() -> None:
     ("method", "given", "negatives", "metric"),
     [
         ("cba", {}, 1000, "pauc@fpr=0.02"),
-        ("cba", {}, 200, "pauc@fpr=0.05"),  # ten negatives
+        ("cba", {}, 400, "pauc@fpr=0.05"),  # ten negatives of the half that selects
         ("cba", {}, 20, "pauc@fpr=0.1"),
         ("cba", {"fpr": 0.2}, 1000, "pauc@fpr=0.4"),
         ("cba", {"fpr": 0.6}, 1000, "auc"),
