@@ -3,41 +3,13 @@
 import json
 from pathlib import Path
 
-import polars as pl
 from commands import Command
-from rankings import assert_same_keys, ranking_of_json
 
 from rankfold.tasks.fit.progress import reporter
 from rankfold.training.early_stopping import History
 from rankfold.types import Model, Step
 
 MODEL = Model("none", {}, {})
-
-
-def test_fit_adds_pairs_to_an_existing_model(
-    rankfold: Command, model: Path, tmp_path: Path
-) -> None:
-    rows = [("newcomer", "item-1"), ("newcomer", "item-4"), ("user-3", "item-1"), ("user-3", "hat")]
-    pl.DataFrame(rows, schema=["user", "item"], orient="row").write_csv(tmp_path / "more.csv")
-    more = tmp_path / "more"
-    rankfold("prepare", tmp_path / "more.csv", "--out", more, "--split", "1,0,0")
-    data = model.with_name("data")
-    request = ("search", model, "--history", "item-1,item-4", "--json")
-    expected = ranking_of_json(rankfold(*request).out)
-    done = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more)
-    assert done.code == 0
-    assert "exists: pairs are added, it is not fitted again" in done.err
-    assert "new queries: 1;" in done.err
-    assert "skipped pairs: 1 (1 unknown candidate)" in done.err
-    result = rankfold("search", model, "--query", "newcomer", "--json").out
-    assert_same_keys(ranking_of_json(result), expected)
-    assert "61 queries" in rankfold("info", model).err
-    assert "added pairs: " in rankfold("info", model).err
-    assert rankfold("evaluate", model, data, "--json").code == 0
-    again = rankfold("fit", "rg2-plain", data, "--out", model, "--add", more, "--json")
-    assert again.err == ""
-    first, second = json.loads(again.out)["notes"]["added"]
-    assert (first["queries"], second["queries"], second["pairs"]) == (1, 0, 0)
 
 
 def test_fit_adds_to_a_new_model(rankfold: Command, model: Path, tmp_path: Path) -> None:
