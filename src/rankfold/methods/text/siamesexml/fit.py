@@ -300,7 +300,7 @@ class _PaperConfig(SiameseConfig):
 SPACE: Space = {
     "temperature": Range(0.03, 0.15, log=True),
     "thinning": Range(0.0, 0.4),
-    "joint_epochs": Range(2, 8, whole=True),
+    "joint_epochs": Range(2, 12, whole=True),
 }
 MODULES_SPACE: Space = {
     "lr": Range(0.001, 0.03, log=True),
