@@ -71,13 +71,14 @@ def test_validation_leaves_out_the_plain_network_where_the_risk_wins(planted: Da
 
 
 def test_the_shares_are_those_of_the_log_odds() -> None:
-    """Four grades: the score, three biases, and three outputs of the other half of the vectors."""
-    head = cba.TwoHeads(6, 7, torch.Generator().manual_seed(0))
+    """Four grades: the score, three biases, and four outputs of the other half of the vectors."""
+    head = cba.TwoHeads(6, 8, torch.Generator().manual_seed(0))
     with torch.no_grad():
         head.bias.copy_(torch.tensor([9.0, 1.0, 0.0, -1.0]))
     vectors = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
     score = vectors[:, 3:] @ head.score.weight[0] + head.score.bias
-    plain = vectors[:, :3] @ head.plain.weight.T + head.plain.bias
+    p = (vectors[:, :3] @ head.plain.weight.T + head.plain.bias).softmax(dim=1)
+    plain = torch.stack([p[:, k:].sum(1) / p[:, :k].sum(1) for k in (1, 2, 3)], dim=1).log()
     config = {"plain": 0.25, "classes": 1.0, "likelihood": "odds"}
     odds = 0.25 * plain + 0.75 * (score[:, None] + torch.tensor([1.0, 0.0, -1.0]))
     found = cba.recipe_of(config).score(head(vectors), 4)

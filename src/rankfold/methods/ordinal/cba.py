@@ -54,17 +54,17 @@ class CbaConfig(training.GradedConfig):
 
 
 class TwoHeads(nn.Module):
-    """The score, its log-odds by threshold, and those of a second network; [B, 1 + 2 (G - 1)].
+    """The score, its log-odds by threshold, and an output per grade of a second network; [B, 2 G].
 
     Each network has a half of the vectors.
     """
 
     def __init__(self, width: int, outputs: int, rng: torch.Generator) -> None:
         super().__init__()
-        self.start, thresholds = width // 2, outputs // 2
-        self.plain = small_linear(self.start, thresholds, rng)
+        self.start, n_grades = width // 2, outputs // 2
+        self.plain = small_linear(self.start, n_grades, rng)
         self.score = small_linear(width - self.start, 1, rng)
-        self.bias = nn.Parameter(torch.zeros(1 + thresholds))  # the first is that of no threshold
+        self.bias = nn.Parameter(torch.zeros(n_grades))  # the first is that of no threshold
 
     def forward(self, vectors: Tensor) -> Tensor:
         score = self.score(vectors[:, self.start :])
@@ -80,8 +80,8 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
     that follow from the ranks are constants to the gradient. The pairs are those of the batch. A
     threshold with an empty side in the batch costs 0.
 
-    Departs from the paper: beside a likelihood of the score, a second network learns the logistic
-    loss of each threshold. Both are averaged when rows are scored.
+    Departs from the paper: beside a likelihood of the score, a second network learns by
+    cross-entropy. Both are averaged when rows are scored.
     """
     config: CbaConfig = context.config
     lowest = int((context.rows.grades == context.rows.grades.min()).sum())
@@ -100,7 +100,8 @@ def rank_weighted_loss(context: training.FitContext) -> training.BatchLoss:
         if config.classes > 0:
             values = values + config.classes * likelihood(batch)
         if start > 0:
-            values = values + of_thresholds(batch.outputs[:, context.n_grades :], positive)
+            plain = batch.outputs[:, context.n_grades :]
+            values = values + F.cross_entropy(plain, batch.grades)
         return values
 
     def likelihood(batch: training.GradedBatch) -> Tensor:
@@ -197,13 +198,19 @@ def recipe_of(config: Mapping[str, Any]) -> training.Recipe:
 
     def averaged(values: Tensor, n_grades: int) -> Tensor:
         """The expected threshold by the averaged log-odds; with one threshold these."""
-        odds, plain = values.double()[:, 1:].split(n_grades - 1, dim=1)
-        mean = torch.lerp(odds, plain, share)
+        odds, plain = values.double()[:, 1:].split([n_grades - 1, n_grades], dim=1)
+        mean = torch.lerp(odds, log_odds(plain), share)
         return mean.sigmoid().sum(dim=1) if n_grades > 2 else mean[:, 0]
 
     return training.Recipe(
-        lambda n: 2 * n - 1, rank_weighted_loss, averaged, head=TwoHeads, columns="towers"
+        lambda n: 2 * n, rank_weighted_loss, averaged, head=TwoHeads, columns="towers"
     )
+
+
+def log_odds(outputs: Tensor) -> Tensor:
+    """Of a grade above each k, log P(grade > k) / P(grade <= k); [B, G] -> [B, G - 1]."""
+    lower = outputs.logcumsumexp(dim=1)[:, :-1]
+    return outputs.flip(1).logcumsumexp(dim=1).flip(1)[:, 1:] - lower
 
 
 def fit(data: Dataset, config: Any, run: Run) -> Iterator[Step]:
