@@ -48,8 +48,7 @@ class CbaConfig(training.GradedConfig):
         None,
         at_least=0,
         at_most=1,
-        help="share of a second network, without the low-FPR risk, in the log-odds; none: a half, "
-        "or 0 or 1 where that is better on validation",
+        help="share of a second network, that of ce, in the log-odds; none: 0, .5 or 1 by validation",
     )
 
 
