@@ -48,7 +48,7 @@ class CbaConfig(training.GradedConfig):
         None,
         at_least=0,
         at_most=1,
-        help="share of a second network, that of ce, in the log-odds; none: 0, .5 or 1 by validation",
+        help="share of a second network, ce, in the log-odds; none: 0, .5 or 1 by validation",
     )
 
 
