@@ -38,7 +38,10 @@ DOCUMENTWISE: dict[str, Any] = {"classifier_batch_size": 16}
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "pool": ("siamesexml", {}),
     "few": ("siamesexml", {"batch_size": 2, "encoder": "residual", "classifier_epochs": 0}),
-    "joint": ("siamesexml", {"encoder_epochs": 0, "classifier_epochs": 0, "joint_epochs": 5}),
+    "joint": (
+        "siamesexml",
+        {"encoder_epochs": 0, "classifier_epochs": 0, "joint_epochs": 5, "lr": 1e-3},
+    ),
     "listed": ("siamesexml-paper", {"encoder_epochs": 0, "classifier_epochs": 5, **DOCUMENTWISE}),
     "learnt": ("siamesexml", {"encoder_epochs": 0, "classifier_epochs": 5}),
     "hardest": (
