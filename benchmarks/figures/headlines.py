@@ -3,7 +3,7 @@
 from textwrap import fill
 
 from benchmarks.figures.read import grades, load, recommendation, short, text_fit, texts
-from benchmarks.figures.sections import PEERS, table
+from benchmarks.figures.sections import PEERS, UNSEEN, table
 from rankfold.tasks.compare.published import PUBLISHED
 
 PAGE = "docs/reference/benchmarks.md"
@@ -47,7 +47,8 @@ def headlines() -> str:
     where = [
         f"{name}'s published ndcg@20 on gowalla is {short(published)}. If most items are new and "
         "have few pairs, [`ials` can be better](docs/decisions/0046-race-of-the-tail.md) than "
-        "`rg2`."
+        "`rg2`.",
+        UNSEEN.replace(" (`benchmarks/quality/unseen.py`)", ""),
     ]
     if lost["ce"] > lost["untuned-cba"]:
         where.append(

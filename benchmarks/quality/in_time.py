@@ -1,6 +1,6 @@
 """Real pairs with times, for ``quality.history``.
 
-    python -m benchmarks.quality.in_time fetch            changelogs of Debian, some 200 MB at most
+    python -m benchmarks.quality.in_time fetch --mirror URL    changelogs of Debian, at most 200 MB
     python -m benchmarks.quality.in_time make [SET ...]   arrays, split by `last`
 
 Development: MovieLens as packages ship it (``package_sets``, with its downloads). Judge:
@@ -35,7 +35,6 @@ from benchmarks.quality import package_sets
 from benchmarks.quality.history import export
 
 FILES = SCRATCH / "changelogs"
-MIRROR = "http://deb.debian.org/debian"
 SUITES = ("bookworm", "trixie", "sid")
 LARGEST, CORE = 30_000, 3
 DEVELOPMENT = ("ml-100k-in-time", "ml-in-time")
@@ -49,9 +48,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("task", choices=["fetch", "make"])
     parser.add_argument("sets", nargs="*", default=[*DEVELOPMENT, JUDGE])
+    parser.add_argument("--mirror", help="the address of a Debian mirror, for fetch")
     args = parser.parse_args()
     if args.task == "fetch":
-        fetch()
+        if args.mirror is None:
+            parser.error("fetch needs --mirror")
+        fetch(args.mirror)
         return
     for name in args.sets:
         table = uploads() if name == JUDGE else ordered(name)
@@ -70,20 +72,20 @@ def ordered(name: str) -> pl.DataFrame:
 # ---------------------------------------------------------------------------------- Debian
 
 
-def fetch() -> None:
+def fetch(mirror: str) -> None:
     FILES.mkdir(parents=True, exist_ok=True)
     for suite in SUITES:
         have = {path.name.rpartition(".")[0] for path in FILES.iterdir()}
-        wanted = [line for name, *line in sources(suite) if name not in have]
+        wanted = [line for name, *line in sources(mirror, suite) if name not in have]
         request = "\n".join(f'url = "{url}"\noutput = "{FILES / file}"' for url, file in wanted)
         curl = ["curl", "-sS", "-f", "-Z", "--parallel-max", "60", "-K", "-"]
         subprocess.run(curl, input=request.encode(), stderr=subprocess.DEVNULL, check=False)
         print(suite, len(wanted), "asked,", len([*FILES.iterdir()]), "files", flush=True)
 
 
-def sources(suite: str) -> Iterator[tuple[str, str, str]]:
+def sources(mirror: str, suite: str) -> Iterator[tuple[str, str, str]]:
     """The name of each source, the address of its packaging, and the name of our file."""
-    with urlopen(f"{MIRROR}/dists/{suite}/main/source/Sources.xz") as answer:
+    with urlopen(f"{mirror}/dists/{suite}/main/source/Sources.xz") as answer:
         text = lzma.decompress(answer.read()).decode()
     for entry in text.split("\n\n"):
         name = re.search(r"^Package: (\S+)", entry, re.M)
@@ -91,7 +93,7 @@ def sources(suite: str) -> Iterator[tuple[str, str, str]]:
         file = re.search(r"^ [0-9a-f]{64} (\d+) (\S+\.(?:debian\.tar\.\w+|diff\.gz))$", entry, re.M)
         if name and folder and file and int(file[1]) <= LARGEST:
             end = file[2].rpartition(".")[2]
-            yield name[1], f"{MIRROR}/{folder[1]}/{file[2]}", f"{name[1]}.{end}"
+            yield name[1], f"{mirror}/{folder[1]}/{file[2]}", f"{name[1]}.{end}"
 
 
 def uploads() -> pl.DataFrame:
