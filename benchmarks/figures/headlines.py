@@ -50,6 +50,11 @@ def headlines() -> str:
         "`rg2`.",
         UNSEEN.replace(" (`benchmarks/quality/unseen.py`)", ""),
     ]
+    if first[1] > first[0]:
+        where.append(
+            f"PECOS has the better first label on {yso} ({first[1]:.1f} % against "
+            f"{first[0]:.1f} %)."
+        )
     if lost["ce"] > lost["untuned-cba"]:
         where.append(
             f"On the 1,600 images of retinamnist cross-entropy flags more cases than `cba` "
