@@ -81,10 +81,10 @@ def quality() -> Section:
                 lost.append(f"{who} has the better {metric} on {data}: {short(theirs)} against "
                             f"{short(ours)}.")  # fmt: skip
     lost.append(
-        "On gowalla irspack was also measured at .1744 / .1453, with 256 components, reg .006 and 8 "
-        "to 10 epochs, which are not in its grid. `blend` is ahead of `rg2` on both Amazon sets. The "
-        "defaults of `rg2` were developed on the validation pairs of these sets: expect smaller "
-        f"leads on yours. {UNSEEN}"
+        "On gowalla irspack was also measured at .1744 / .1453, with 256 components, reg .006 and "
+        "8 to 10 epochs, which are not in its grid. `blend` is ahead of `rg2` on both Amazon "
+        "sets. The defaults of `rg2` were developed on the validation pairs of these sets: expect "
+        f"smaller leads on yours. {UNSEEN}"
     )
     return Section(
         "quality",
